@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
+from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import BOTH_DIRECTIONS, RELATIONS, Relation, shift_factor
@@ -151,6 +152,7 @@ class Mechanism:
         """Least epsilon with delta = 0, else infinite; sampled: of the release without sampling."""
         return self.noise.pure_epsilon(self._largest_shift)
 
+    @draws_in_float64
     def release(
         self,
         value: Any,

@@ -10,7 +10,6 @@ import jax
 import pytest
 from hypothesis import settings
 
-jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 first_calls.install("jaxdp")
 # What one worker, or the last run, has compiled; a home that cannot be written to costs time only.

@@ -13,12 +13,17 @@ from jaxdp._core import checks
 from jaxdp._core.devices import default_platform, with_float64
 from jaxdp._core.float64 import host_array
 from jaxdp._core.precision import opened
-from jaxdp._core.tracing import in_kernel, is_inside_trace, is_tracing, kernel, outside_traces
+from jaxdp._core.tracing import (
+    TRANSFORMATIONS,
+    in_kernel,
+    is_inside_trace,
+    is_tracing,
+    kernel,
+    outside_traces,
+)
 
 # Fusions by XLA's older emitters, up to jax 0.11.1; passes whose time the kernels do not show.
 _SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
-# Whose functions run once, in Python, for all calls and entries: as error messages name them.
-TRANSFORMATIONS = "jit, vmap, grad, scan and other transformations of JAX"
 # Numbers in the arguments of a call that NumPy always computes. chosen: some thousand lanes
 FEW_NUMBERS = 2**14
 # Lanes of a contour up to which NumPy computes. measured: a compilation costs as much as a hundred

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, TypeVar, cast
 
@@ -23,7 +24,7 @@ from jaxdp._core import checks
 from jaxdp._core.devices import refused_on_tpu, with_float64
 from jaxdp._core.isolated import isolated
 from jaxdp._core.precision import callers_are_wide, is_inside, narrowed, opened
-from jaxdp._core.pytree import assign, is_record
+from jaxdp._core.pytree import assign, is_record, numbers_of
 from jaxdp._core.tracing import is_tracing, outside_traces
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -69,11 +70,21 @@ def _wrap_methods(cls: type) -> None:
             wrapped = property(_wrapped(member.fget, side))
         elif isinstance(member, classmethod):
             wrapped = classmethod(_wrapped(member.__func__, side))
-        elif inspect.isfunction(member):
+        elif inspect.isfunction(member) and member not in _OPENING:
             wrapped = _wrapped(member, side, is_refused=name not in _OF_DRAWS)
         else:
             continue
         setattr(cls, name, wrapped)
+
+
+# Functions that open float64 themselves.
+_OPENING: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def opening(function: F) -> F:
+    """The function, which `in_float64` leaves as it is in a class."""
+    _OPENING.add(function)
+    return function
 
 
 def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
@@ -83,17 +94,17 @@ def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_inside():
-            if not is_tracing() or _is_traced((args[unmade:], kwargs)):
+            if not is_tracing() or is_traced((args[unmade:], kwargs)):
                 return function(*args, **kwargs)
             with outside_traces():
                 return function(*args, **kwargs)
         taken = args[unmade:], kwargs
-        if _is_traced(taken):
+        if is_traced(taken):
             _require_float64(taken)
             to_side = side(**kwargs) if callable(side) else side
             if not unmade:
-                return _in_traces(function, taken, to_side, is_refused)
-            made = _in_traces(lambda *x, **y: _made(function, args[0], x, y), taken, 0.0, False)
+                return traced_in_float64(function, taken, to_side, is_refused)
+            made = traced_in_float64(lambda *x, **y: _made(function, args[0], x, y), taken, 0.0, False)
             return assign(args[0], **vars(made))
         with opened(), outside_traces(), np.errstate(all="ignore"):
             known, kwargs = _on_numpy(taken)
@@ -102,10 +113,13 @@ def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
     return call
 
 
-def _in_traces(
-    function: Callable[..., Any], taken: Any, side: float | tuple[float, ...], is_refused: bool
+def traced_in_float64(
+    function: Callable[..., Any],
+    taken: Any,
+    side: float | tuple[float, ...] | None,
+    is_refused: bool,
 ) -> Any:
-    """The results of traced arguments, in the caller's types."""
+    """The results of traced arguments, in the caller's types unless `side` is None."""
     leaves, structure = tree_flatten(taken)
     traced = [isinstance(x, Tracer) for x in leaves]
 
@@ -115,7 +129,8 @@ def _in_traces(
         args, kwargs = jax.tree.unflatten(structure, filled)
         place = with_float64() if is_refused else contextlib.nullcontext()
         with place, np.errstate(all="ignore"):
-            return _traced_result(function(*args, **kwargs), side, is_refused)
+            result = function(*args, **kwargs)
+            return result if side is None else _traced_result(result, side, is_refused)
 
     with opened():
         operands = [x for x, t in zip(leaves, traced, strict=True) if t]
@@ -129,7 +144,7 @@ def _made(initial: Any, record: Any, args: Any, kwargs: Any) -> Any:
     return made
 
 
-def _is_traced(taken: Any) -> bool:
+def is_traced(taken: Any) -> bool:
     """True if an argument is traced, or a function that may read what is traced around it."""
     leaves = tree_leaves(taken)
     return not checks.all_concrete(leaves) or (is_tracing() and any(map(callable, leaves)))
@@ -187,6 +202,6 @@ def _require_float64(taken: Any) -> None:
     """`ValueError` for a record whose numbers JAX has rounded to float32 on their way here."""
     for record in tree_leaves(taken, is_leaf=is_record):
         if is_record(record):
-            for leaf in tree_leaves(record):
+            for leaf in numbers_of(record):
                 if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating):
                     checks.require_float64(leaf.dtype, type(record).__name__)

@@ -59,6 +59,11 @@ def in_callers_setting(function: F) -> F:
     return cast(F, call)
 
 
+def for_users() -> contextlib.AbstractContextManager[Any]:
+    """Float64 for a user's function that this package calls on grids of doubles."""
+    return jax.enable_x64(True)
+
+
 def is_inside() -> bool:
     """True in what this package's functions call, where float64 is open."""
     return getattr(_state, "callers", None) is not None

@@ -24,6 +24,17 @@ def is_record(value: object) -> bool:
     return type(value) in _RECORDS
 
 
+def numbers_of(record: Any) -> list[Any]:
+    """The leaves of a record without `data`, whose precision is the user's."""
+    fields = (f for f in dataclasses.fields(record) if not f.metadata)
+    return jax.tree.leaves([getattr(record, f.name) for f in fields])
+
+
+def data(**kwargs: Any) -> Any:
+    """A field with records in the precision that the user chose."""
+    return dataclasses.field(metadata={"data": True}, **kwargs)
+
+
 def static(**kwargs: Any) -> Any:
     """A field that is part of the tree's structure (a name, a flag): changing it recompiles."""
     return dataclasses.field(metadata={"static": True}, **kwargs)
@@ -35,7 +46,7 @@ def assign(record: object, **values: Any) -> None:
         object.__setattr__(record, name, value)
 
 
-@dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
+@dataclass_transform(frozen_default=True, field_specifiers=(static, data, dataclasses.field))
 def pytree(cls: type[T]) -> type[T]:
     """Frozen dataclass from a class, registered with JAX: it goes through jit, vmap and grad.
 

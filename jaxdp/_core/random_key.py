@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import chacha, checks
-from jaxdp._core.compilation import TRANSFORMATIONS
-from jaxdp._core.tracing import is_inside_trace
+from jaxdp._core.tracing import TRANSFORMATIONS, is_inside_trace
 from jaxdp._core.types import Key
 
 # Why what draws on the host does not draw while JAX traces.

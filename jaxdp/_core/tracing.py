@@ -12,6 +12,9 @@ from jax.extend.core import get_opaque_trace_state, take_current_trace
 with take_current_trace():
     _NO_TRACE = get_opaque_trace_state()
 
+# Whose functions run once, in Python, for all calls and entries: as error messages name them.
+TRANSFORMATIONS = "jit, vmap, grad, scan and other transformations of JAX"
+
 _lifted = threading.local()
 
 

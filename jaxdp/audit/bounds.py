@@ -12,7 +12,6 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
@@ -137,5 +136,5 @@ def claimed_mu(claim: Any) -> float:
     loss = privacy_loss(claim) if isinstance(claim, GDP | Mechanism) else claim
     if not isinstance(loss, PrivacyLoss) or not all(map(is_gaussian, loss.terms)):
         return float("inf")
-    squares = [jnp.sum(term.count * ratios_of(term) ** 2, axis=-1) for term in loss.terms]
+    squares = [np.sum(term.count * ratios_of(term) ** 2, axis=-1) for term in loss.terms]
     return float(np.sqrt(np.max(np.asarray(sum(squares)))))

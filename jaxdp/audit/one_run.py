@@ -24,6 +24,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.precision import opened
 from jaxdp._core.random_key import key_or_new
 from jaxdp._core.types import Key
 from jaxdp.audit.bounds import checked_terms, claimed_epsilon, claimed_mu
@@ -118,7 +119,8 @@ def one_run(
         raise ValueError(f"guesses must lie in [1, canaries], got {guesses} of {canaries}")
     delta, level = checked_terms(delta, confidence)
     claimed, curve = claimed_epsilon(claim, delta), _curve_of(claim, delta)
-    included = np.array(jax.random.bernoulli(keys[0], 0.5, (canaries,)))
+    with opened():
+        included = np.array(jax.random.bernoulli(keys[0], 0.5, (canaries,)))
     scores = np.asarray(training(included.copy(), keys[1]), dtype=float)
     if scores.shape != included.shape or np.isnan(scores).any():
         raise ValueError(f"training must return a number a canary, ({canaries},), and no NaN")

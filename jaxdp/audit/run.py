@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
@@ -169,7 +168,7 @@ def _outputs(
         value = np.asarray(data)
         if mechanism.sensitivity.shape or value.shape:
             raise ValueError("mechanism must be one release of a number: give a function of others")
-        spread = jax.tree.map(lambda x: jnp.broadcast_to(x, (trials,)), mechanism)
+        spread = jax.tree.map(lambda x: np.broadcast_to(x, (trials,)), mechanism)
         values = np.asarray(spread.release(np.full(trials, value), keys[0]).value)
         return values[:, None].astype(float)
     size = 1 if chunk is None else checks.positive_integer("chunk", chunk)

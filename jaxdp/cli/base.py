@@ -77,8 +77,7 @@ class ImpossibleError(RuntimeError):
 
 @functools.cache
 def library() -> ModuleType:
-    """The package in double precision, with the cache of compiled programs."""
-    importlib.import_module("jax").config.update("jax_enable_x64", True)
+    """The package, with the cache of compiled programs."""
     package = importlib.import_module("jaxdp")
     # A home that cannot be written to costs time only.
     with contextlib.suppress(OSError, ValueError):

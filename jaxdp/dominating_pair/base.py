@@ -9,8 +9,7 @@ from __future__ import annotations
 import abc
 from typing import NamedTuple
 
-import numpy as np
-
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_probability
@@ -18,8 +17,6 @@ from jaxdp.noise.nodes import LEFT_OUT, Nodes
 from jaxdp.noise.structure import Lattice, Singularities
 from jaxdp.noise.truncated_laplace import LEAST_FINITE
 
-# Members that compute, and divide by 0 in branches not taken. derived
-_QUIET = {"log_delta", "law", "support", "renyi", "profile_error", "log_hit"}
 # Tolerance of a law's total mass. measured: rounding makes 4e-13 of the package's own
 MASS_ERROR = 1e-11
 # Tolerance of a loss's distance to its lattice, over 1 + its size. measured: 3e-13 of our own pairs
@@ -70,9 +67,7 @@ class DominatingPair(abc.ABC):
     """
 
     def __init_subclass__(cls) -> None:
-        # Kernels divide by 0 in branches that are not taken.
-        for name in _QUIET & vars(cls).keys():
-            setattr(cls, name, np.errstate(all="ignore")(vars(cls)[name]))
+        in_float64(cls)
 
     @abc.abstractmethod
     def log_delta(self, epsilon: ArrayLike) -> Reals:
@@ -236,6 +231,7 @@ def with_its_error(law: Law) -> Law:
     return law._replace(log_left_out=xp.maximum(law.log_left_out, log_probability(missing)))
 
 
+@in_float64(side=0.0)
 def law_on(
     nodes: Nodes,
     loss: Reals,

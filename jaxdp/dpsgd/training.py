@@ -15,6 +15,7 @@ import optax
 from jaxdp._core import checks
 from jaxdp._core.checks import records_of_tree
 from jaxdp._core.compilation import require_outside_traces
+from jaxdp._core.precision import in_callers_setting, opened
 from jaxdp._core.programs import shared_jit
 from jaxdp._core.progress import shown
 from jaxdp._core.random_key import ONE_KEY, checked_key
@@ -83,10 +84,18 @@ def train(
     (2,)
     """
     _check_order(loss, plan, optimizer)
+    loss, optimizer = in_callers_setting(loss), _in_callers_setting(optimizer)
+    callback = None if callback is None else in_callers_setting(callback)
     _require_host(params, data, key)
     key = None if key is None else checked_key(key)
     options = _Options(part, checks.positive_integer("every", every), callback, progress)
-    return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), options)
+    with opened():
+        return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), options)
+
+
+def _in_callers_setting(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """The optimiser, whose arrays have the types that they have without this package."""
+    return optax.GradientTransformation(*map(in_callers_setting, optimizer[:2]))
 
 
 class _Options(NamedTuple):
@@ -114,8 +123,8 @@ def _run(
     require_floating("params", params)
     records = records_of_tree("data", data)
     batch_of = plan.sampling.draw(jax.random.fold_in(file.key, 1), records)
-    # On the device once, not at every step.
-    data = jax.tree.map(jnp.asarray, data)
+    # On the device once, not at every step, and of the types that the caller's setting gives.
+    params, data = in_callers_setting(_on_device)(params), in_callers_setting(_on_device)(data)
     first = initial_noise(jax.random.fold_in(file.key, 0)), _initial(optimizer, params)
     inputs = functools.partial(fingerprints, loss, params, data, optimizer)
     n_done, params, state = file.reached(params, first, inputs)
@@ -131,6 +140,10 @@ def _run(
             if options.callback is not None:
                 options.callback(made, params)
     return params
+
+
+def _on_device(tree: Any) -> Any:
+    return jax.tree.map(jnp.asarray, tree)
 
 
 def _initial(optimizer: optax.GradientTransformation, params: Any) -> Any:
@@ -161,7 +174,6 @@ def _check_order(loss: Any, plan: Any, optimizer: Any) -> None:
 
 def _require_host(*trees: Any) -> None:
     """Raise `ValueError` inside a trace, which would share one key's noise across a batch."""
-    checks.require_float64()
     require_outside_traces("train", ONE_KEY)
     if not checks.all_concrete(*trees):
         raise ValueError(
@@ -189,6 +201,6 @@ def _step(plan: Plan, optimizer: optax.GradientTransformation) -> Any:
     def step(params: Any, state: tuple[NoiseState, Any], total: Any) -> tuple[Any, Any]:
         mean, noise = noised(plan, total, state[0])
         updates, of_optimizer = optimizer.update(mean, state[1], params)
-        return optax.apply_updates(params, updates), (noise, of_optimizer)
+        return in_callers_setting(optax.apply_updates)(params, updates), (noise, of_optimizer)
 
     return shared_jit(step)

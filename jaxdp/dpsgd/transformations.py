@@ -12,7 +12,9 @@ import optax
 
 from jaxdp._core import checks
 from jaxdp._core.checks import same_length
-from jaxdp._core.random_key import checked_key, key_for
+from jaxdp._core.draws import draws_in_float64
+from jaxdp._core.float64 import as_numpy
+from jaxdp._core.random_key import checked_key, key_for, require_unshared
 from jaxdp._core.types import Key
 from jaxdp._numeric.elementary import ULP
 from jaxdp.dpsgd.training_plan import Plan, noise_of
@@ -54,30 +56,35 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
-        checks.require_float64()
-        leaves, structure = jax.tree.flatten(updates)
-        _require_shapes(updates, plan, examples=True)
-        squares = [jnp.zeros(leaves[0].shape[0]) for _ in plan.sizes]
-        for leaf, group in zip(leaves, plan.members, strict=True):
-            # Units of the threshold: no norm near it under- or overflows.
-            scaled = leaf.astype(jnp.float64) / plan.clips[group]
-            squares[group] += jnp.sum(scaled**2, axis=tuple(range(1, leaf.ndim)))
-        factors = []
-        for square, size in zip(squares, plan.sizes, strict=True):
-            # Less by more than the rounding of a sum of `size` squares, its root and quotients.
-            margin = 1.0 - (size + 16.0) * ULP
-            factor = jnp.minimum(1.0, margin / jnp.sqrt(square))
-            factors.append(jnp.where(jnp.isfinite(square), factor, 0.0))
-        units = power_of_two(plan.clips, -_BITS)
-        sums = []
-        for leaf, group in zip(leaves, plan.members, strict=True):
-            rows = by_example(factors[group], leaf)
-            clipped = jnp.where(rows > 0, leaf.astype(jnp.float64), 0.0) * rows
-            multiples = jnp.trunc(clipped / units[group])
-            sums.append(jnp.sum(multiples, axis=0) * units[group])
-        return jax.tree.unflatten(structure, sums), state
+        return as_numpy(clipped_sum(plan, updates)), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+
+@draws_in_float64(keeps_types=True)
+def clipped_sum(plan: Plan, updates: Any) -> Any:
+    """The sum of the clipped gradients of all examples: float64, whatever the gradients are."""
+    leaves, structure = jax.tree.flatten(updates)
+    _require_shapes(updates, plan, examples=True)
+    squares = [jnp.zeros(leaves[0].shape[0]) for _ in plan.sizes]
+    for leaf, group in zip(leaves, plan.members, strict=True):
+        # Units of the threshold: no norm near it under- or overflows.
+        scaled = leaf.astype(jnp.float64) / plan.clips[group]
+        squares[group] += jnp.sum(scaled**2, axis=tuple(range(1, leaf.ndim)))
+    factors = []
+    for square, size in zip(squares, plan.sizes, strict=True):
+        # Less by more than the rounding of a sum of `size` squares, its root and quotients.
+        margin = 1.0 - (size + 16.0) * ULP
+        factor = jnp.minimum(1.0, margin / jnp.sqrt(square))
+        factors.append(jnp.where(jnp.isfinite(square), factor, 0.0))
+    units = power_of_two(plan.clips, -_BITS)
+    sums = []
+    for leaf, group in zip(leaves, plan.members, strict=True):
+        rows = by_example(factors[group], leaf)
+        clipped = jnp.where(rows > 0, leaf.astype(jnp.float64), 0.0) * rows
+        multiples = jnp.trunc(clipped / units[group])
+        sums.append(jnp.sum(multiples, axis=0) * units[group])
+    return jax.tree.unflatten(structure, sums)
 
 
 class NoiseState(NamedTuple):
@@ -125,24 +132,27 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
                 f"updates must end with the plan's {plan.steps} steps, which are made: another one "
                 "is not covered; plan for more steps"
             )
-        return noised(plan, updates, state)
+        leaves = jax.tree.leaves(updates)
+        require_unshared(state.key, leaves)
+        if any(_NOISY.get(id(leaf)) is leaf for leaf in leaves):
+            raise ValueError("updates must be sums of clipped gradients: add_noise is there twice")
+        noisy, following = noised(plan, updates, state)
+        _NOISY.update({id(leaf): leaf for leaf in jax.tree.leaves(noisy)})
+        return noisy, following
 
     return optax.GradientTransformation(lambda params: first, update)
 
 
 def initial_noise(key: Key) -> NoiseState:
     """The state before the first step."""
-    checks.require_float64()
-    return NoiseState(key_for("noise", checked_key(key)), jnp.zeros((), dtype=jnp.int64))
+    return NoiseState(key_for("noise", checked_key(key)), jnp.zeros((), dtype=jnp.int32))
 
 
+@draws_in_float64(keeps_types=True)
 def noised(plan: Plan, updates: Any, state: NoiseState) -> tuple[Any, NoiseState]:
     """The noisy mean of a sum of clipped gradients, and the state of the next step."""
-    checks.require_float64()
     leaves, structure = jax.tree.flatten(updates)
     _require_shapes(updates, plan, examples=False)
-    if any(_NOISY.get(id(leaf)) is leaf for leaf in leaves):
-        raise ValueError("updates must be sums of clipped gradients: add_noise is there twice")
     following, now = jax.random.split(checked_key(state.key, leaves))
     noise, size = noise_of(plan.family), sum(plan.sizes)
     # Of a vector of ones, in the norm that the noise counts.
@@ -156,7 +166,6 @@ def noised(plan: Plan, updates: Any, state: NoiseState) -> tuple[Any, NoiseState
         added = lattice.added(noise, scale, ratio, seed, leaf.shape, plan.release)
         total = added.to(leaf.astype(jnp.float64))
         noisy.append((if_unfinished * total / plan.expected_batch).astype(dtype))
-    _NOISY.update({id(leaf): leaf for leaf in noisy})
     return jax.tree.unflatten(structure, noisy), NoiseState(following, state.made + 1)
 
 

@@ -30,7 +30,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
@@ -222,7 +221,7 @@ def _values_unsaid(features: Any) -> Iterator[None]:
 def composed(spent: Iterable[Drawn]) -> Drawn:
     """Total cost of releases with these guarantees; GDPs stay a GDP, kinds compose exactly."""
     parts = list(spent)
-    unbounded = [p for p in parts if isinstance(p.exact, GDP) and bool(jnp.isinf(p.exact.mu))]
+    unbounded = [p for p in parts if isinstance(p.exact, GDP) and bool(np.isinf(p.exact.mu))]
     if unbounded:
         return unbounded[0]
     kinds = [part.exact for part in parts]

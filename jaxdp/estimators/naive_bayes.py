@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdp._core.functions import logsumexp
 from jaxdp._core import checks
 from jaxdp.estimators.base import DPEstimator, estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
@@ -91,7 +92,8 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
 
     def predict_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """log P[class | x], (n, classes)."""
-        return np.asarray(jax.nn.log_softmax(self.predict_joint_log_proba(X), axis=1))
+        joint = self.predict_joint_log_proba(X)
+        return joint - logsumexp(joint, axis=1, keepdims=True)
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """P[class | x], (n, classes)."""

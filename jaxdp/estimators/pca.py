@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
+from jaxdp._core.precision import opened
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
@@ -83,14 +84,14 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
             release=self.release,
         )
         clipped = clip_to_bounds(matrix, lower, upper, "X", self._columns())
-        rows = jnp.asarray(clipped - middle)
+        rows = clipped - middle
         moment_key, mean_key = jax.random.split(self._key())
         moment = covariance.release(rows, plan, moment_key)
         mean = np.zeros(dimension)
         if share > 0:
             mean = _private_mean(rows, plan, float(level.mu * np.sqrt(share)), mean_key)
         matrix = np.asarray(moment) - np.outer(mean, mean)
-        values, vectors = covariance.principal_subspace(jnp.asarray(matrix), rank)
+        values, vectors = covariance.principal_subspace(matrix, rank)
         components = np.asarray(vectors).T
         # As scikit-learn turns them: the largest entry of each is positive.
         largest = np.abs(components).argmax(axis=1)
@@ -119,7 +120,8 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         return self.n_components_
 
 
-def _private_mean(rows: jax.Array, plan: covariance.Plan, mu: float, key: Key) -> np.ndarray:
+@opened()
+def _private_mean(rows: np.ndarray, plan: covariance.Plan, mu: float, key: Key) -> np.ndarray:
     """The mean of shortened rows; one moves it by row_bound / n, a replacement by twice that."""
     short = shortened(rows, plan.row_bound)
     contribution = plan.row_bound * share_of_mean(plan.records)

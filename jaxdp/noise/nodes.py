@@ -14,6 +14,7 @@ from typing import NamedTuple, cast
 import jax
 import numpy as np
 
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.quadrature import gauss_legendre, graded_gauss_legendre
@@ -89,6 +90,7 @@ def between_kinks(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     return Nodes(xp.concatenate(x, axis=-1), xp.concatenate(weight, axis=-1), first)
 
 
+@in_float64(side=0.0)
 def panels(breaks: Sequence[Reals], each: int = 32) -> Nodes:
     """Nodes between successive places of one shape, for the law of a pair of your own.
 

@@ -19,6 +19,8 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from jaxdp._core import checks
+from jaxdp._core.draws import draws_in_float64
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Indices, Key, Reals
@@ -125,6 +127,7 @@ def exact_table_delta(weights: np.ndarray, points: Points, epsilon: float) -> Fr
 
 
 @final
+@in_float64
 @pytree
 class RangeMechanism:
     """Releases an answer in [low, high] by a table of laws, one for each of some nodes there.
@@ -144,6 +147,7 @@ class RangeMechanism:
         """Chances, (nodes, outputs)."""
         return jnp.asarray(self.weights, dtype=jnp.float64) / TOTAL
 
+    @draws_in_float64
     def release(self, key: Key, value: ArrayLike) -> Reals:
         """One draw for each true answer in `value`, which is clamped to the range; NaN for NaN.
 

@@ -11,8 +11,10 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import WITH_OR_WITHOUT, Relation
+from jaxdp._core.precision import opened
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals
@@ -231,6 +233,7 @@ def _epochs(steps: Reals, bins: int) -> Reals:
     return xp.where(epochs == xp.round(epochs), epochs, xp.nan)
 
 
+@draws_in_float64(may_share=True)
 def allocated_batches(key: Key, records: int, steps: int) -> Batch:
     """Batches of an epoch: each record joins one of `steps` batches, independently.
 
@@ -253,6 +256,7 @@ def allocated_batches(key: Key, records: int, steps: int) -> Batch:
     return _allocated(checked_key(key), None, records, steps)
 
 
+@opened()
 def _allocated(key: Key, index: int | None, records: int, steps: int) -> Batch:
     bins = np.asarray(_bins(key, index, records, steps))
     counts = np.bincount(bins, minlength=steps)

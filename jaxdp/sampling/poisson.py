@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import RELATIONS, Relation, shift_factor
+from jaxdp._core.precision import opened
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals
@@ -131,6 +133,7 @@ def _binomial_group(
     return GaussianMixture.of_logs(means, shares, noise.scale, means, shares)
 
 
+@draws_in_float64(may_share=True)
 def poisson_batch(key: Key, records: int, sampling_prob: ArrayLike, size: int) -> Batch:
     """A Poisson sample of records, in parts of one size.
 
@@ -156,6 +159,7 @@ def poisson_batch(key: Key, records: int, sampling_prob: ArrayLike, size: int) -
     return in_parts(_sample(checked_key(key), None, sampling_prob, records), size)
 
 
+@opened()
 def _sample(key: Key, index: int | None, sampling_prob: ArrayLike, records: int) -> Batch:
     sampled = np.flatnonzero(np.asarray(_mask(key, index, sampling_prob, records)))
     return sampled, np.ones(sampled.shape, bool)

@@ -12,8 +12,10 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
+from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS, Relation
+from jaxdp._core.precision import opened
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals
@@ -168,6 +170,7 @@ def zeroed_in_full_batch(noise: Noise, sensitivity: Reals, rate: Reals) -> Gauss
     return GaussianMixture.of_logs(up, logs, noise.scale, down, logs)
 
 
+@draws_in_float64(may_share=True)
 def truncated_batch(
     key: Key, records: int, sampling_prob: ArrayLike, batch_size_limit: int
 ) -> tuple[jax.Array, jax.Array]:
@@ -194,6 +197,7 @@ def truncated_batch(
     return _truncated(checked_key(key), None, sampling_prob, records, limit)
 
 
+@opened()
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def _truncated(
     key: Key, index: jax.Array | int | None, sampling_prob: Reals, records: int, limit: int

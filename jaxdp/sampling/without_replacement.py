@@ -12,8 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS, Relation
+from jaxdp._core.precision import opened
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals
@@ -132,6 +134,7 @@ class WithoutReplacement(Scheme):
         )
 
 
+@draws_in_float64(may_share=True)
 def fixed_batch(key: Key, records: int, batch_size: int) -> jax.Array:
     """Indices of exactly `batch_size` of `records` records, sampled without replacement.
 
@@ -156,6 +159,7 @@ def fixed_batch(key: Key, records: int, batch_size: int) -> jax.Array:
     return _fixed(checked_key(key), None, records, size)
 
 
+@opened()
 @functools.partial(jax.jit, static_argnums=(2, 3))
 def _fixed(key: Key, index: jax.Array | int | None, records: int, size: int) -> jax.Array:
     rank = jax.random.uniform(step_key(key, index), (records,), dtype=jnp.float64)

@@ -16,7 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.pytree import assign, pytree, static
+from jaxdp._core.draws import draws_in_float64
+from jaxdp._core.precision import opened
+from jaxdp._core.pytree import assign, data, pytree, static
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.guarantee.drawn import Drawn
@@ -57,10 +59,12 @@ class L1(Penalty):
     def __init__(self, strength: ArrayLike):
         assign(self, strength=checks.nonnegative("strength", strength))
 
+    @draws_in_float64
     def value(self, theta: Reals) -> Reals:
         """sum_j strength_j |theta_j|."""
         return jnp.sum(self.strength * jnp.abs(theta))
 
+    @draws_in_float64
     def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
         """Soft thresholding."""
         return jnp.sign(point) * jnp.maximum(jnp.abs(point) - strength * step, 0.0)
@@ -76,10 +80,12 @@ class L2(Penalty):
     def __init__(self, strength: ArrayLike):
         assign(self, strength=checks.nonnegative("strength", strength))
 
+    @draws_in_float64
     def value(self, theta: Reals) -> Reals:
         """sum_j strength_j theta_j^2 / 2."""
         return 0.5 * jnp.sum(self.strength * theta**2)
 
+    @draws_in_float64
     def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
         """Shrinking."""
         return point / (1.0 + strength * step)
@@ -90,16 +96,18 @@ class L2(Penalty):
 class Problem:
     """The data and penalty of one regression; see the module for the layout. Make it with `glm`."""
 
-    design: jax.Array  # (coordinates, records), float32 or float64
-    offset: jax.Array  # (records,)
+    design: jax.Array = data()  # (coordinates, records), float32 or float64
+    offset: jax.Array = data()  # (records,)
     penalty: Penalty
     loss: str = static()
     intercept: bool = static(default=False)  # whether the last coordinate is one, not penalised
 
+    @draws_in_float64
     def state(self, theta: Reals) -> jax.Array:
         """s = design^T theta + offset, in the data's precision."""
         return theta.astype(self.design.dtype) @ self.design + self.offset
 
+    @draws_in_float64
     def objective(self, theta: Reals) -> Reals:
         """F(theta). A function of the records: not private."""
         return self.objective_at(self.state(theta), theta)
@@ -114,6 +122,7 @@ class Problem:
         return state if self.loss == "squared" else -1.0 / (1.0 + jnp.exp(state))
 
 
+@opened()
 def glm(
     features: ArrayLike,
     targets: ArrayLike,
@@ -148,7 +157,6 @@ def glm(
     >>> problem.design.shape
     (2, 2)
     """
-    checks.require_float64()
     checks.one_of("loss", loss, LOSSES)
     checks.one_of("dtype", str(np.dtype(dtype)), ("float32", "float64"))
     matrix, values = checks.array_of_records("features", features), np.asarray(targets)
@@ -209,6 +217,7 @@ class Smoothness:
         return Smoothness(self.values, "public")
 
 
+@draws_in_float64
 def coordinate_smoothness(problem: Problem) -> Smoothness:
     """The smoothness of a regression from its records: NOT PRIVATE.
 
@@ -229,6 +238,7 @@ def coordinate_smoothness(problem: Problem) -> Smoothness:
     return Smoothness(_CURVATURE[problem.loss] * mean_square, "records")
 
 
+@draws_in_float64
 def bounded_smoothness(
     loss: str, feature_bounds: ArrayLike, *, intercept: bool = False
 ) -> Smoothness:
@@ -253,6 +263,7 @@ def bounded_smoothness(
     return Smoothness(_CURVATURE[loss] * bounds**2, "public")
 
 
+@draws_in_float64
 def private_smoothness(
     problem: Problem, feature_bounds: ArrayLike, epsilon: ArrayLike, key: Key
 ) -> tuple[Smoothness, Drawn]:

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import threads
+from jaxdp._core.precision import for_users
 from jaxdp.sweep.grid import DONE, FAILED, STATUS, Grid
 
 # Name of a result that is not a mapping.
@@ -106,11 +107,12 @@ def _columns(
     device: Any,
 ) -> Columns:
     # Not through `jnp.asarray`, which compiles a program of its own in every process.
-    arrays = {
-        name: jax.device_put(np.pad(x, (0, size - count), mode="edge"), device)
-        for name, x in points.items()
-    }
-    result = function(**arrays)
+    with for_users():
+        arrays = {
+            name: jax.device_put(np.pad(x, (0, size - count), mode="edge"), device)
+            for name, x in points.items()
+        }
+        result = function(**arrays)
     columns = dict(result) if isinstance(result, Mapping) else {ALONE: result}
     flat_columns: Columns = {}
     for name, column in columns.items():

@@ -239,8 +239,8 @@ def work(
 
 @functools.cache
 def _set_up(settings: tuple[tuple[str, Any], ...]) -> None:
-    """Set JAX as it was where the sweep was called; double precision in any case."""
-    for name, value in (("jax_enable_x64", True), *settings):
+    """Set JAX as it was where the sweep was called."""
+    for name, value in settings:
         if getattr(jax.config, name) != value:
             jax.config.update(name, value)
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.checks import number_of_records
+from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.random_key import checked_key, require_unshared
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.solvers.coordinate_descent import compiled
@@ -32,6 +33,7 @@ class NotPrivateTrace(NamedTuple):
     objective: Reals
 
 
+@draws_in_float64
 def run(
     problem: Problem, plan: Plan, key: Key, *, start: ArrayLike | None = None, trace: bool = False
 ) -> Vector | tuple[Vector, NotPrivateTrace]:
@@ -79,6 +81,7 @@ def run(
     return theta, NotPrivateTrace(compiled.first(objective, plan.sequence.shape[-2]))
 
 
+@draws_in_float64
 def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | None = None) -> Reals:
     """The models of many chains on one problem, a few at a time.
 
@@ -127,7 +130,6 @@ def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | Non
 
 def check(problem: Problem, plan: Plan) -> None:
     """The plan is for these coordinates and this many records."""
-    checks.require_float64()
     coordinates, records = problem.design.shape[-2:]
     number_of_records({"problem.design": records, "problem.offset": problem.offset.shape[-1]})
     if plan.steps.shape[-1] != coordinates:

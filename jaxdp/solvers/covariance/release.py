@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape, Vector
 from jaxdp.noise.gaussian import Gaussian
@@ -15,6 +16,7 @@ from jaxdp.solvers import lattice
 from jaxdp.solvers.covariance.plan import LARGEST, Plan
 
 
+@draws_in_float64(may_share=True)
 def goe_noise(key: Key, dimension: int, scale: ArrayLike, shape: Shape = ()) -> Reals:
     """Symmetric Gaussian matrices from the Gaussian orthogonal ensemble.
 
@@ -56,6 +58,7 @@ def _mirrored(matrix: Reals) -> Reals:
     return jnp.triu(matrix) + jnp.swapaxes(jnp.triu(matrix, 1), -1, -2)
 
 
+@draws_in_float64
 def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
     """The private second moment of rows, symmetric; it may have negative eigenvalues.
 
@@ -92,6 +95,7 @@ def shortened(features: Reals, row_bound: Reals) -> Reals:
     return features * factor
 
 
+@draws_in_float64
 def second_moment(features: Reals, plan: Plan) -> Reals:
     """The second moment that `release` adds noise to. NOT PRIVATE.
 
@@ -148,6 +152,7 @@ def _release(features: Reals, plan: Plan, key: Key) -> Reals:
     return _mirrored(released.at[upper].set(off_diagonal.to(moment[upper])))
 
 
+@draws_in_float64
 def principal_subspace(matrix: Reals, rank: int) -> tuple[Reals, Reals]:
     """The leading eigenvalues of a symmetric matrix, falling, and their eigenvectors.
 
@@ -173,6 +178,7 @@ def principal_subspace(matrix: Reals, rank: int) -> tuple[Reals, Reals]:
     return values[..., ::-1][..., :rank], vectors[..., ::-1][..., :rank]
 
 
+@draws_in_float64
 def subspace_recovery_error(basis: Reals, estimate: Reals) -> Reals:
     """The share of a subspace that an estimate of it misses: |U - V V^T U|_F / |U|_F.
 

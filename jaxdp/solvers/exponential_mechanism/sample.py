@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core import checks
+from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import Key, Reals, Vector
 from jaxdp.solvers.covariance.release import shortened
@@ -33,6 +33,7 @@ class NotPrivateDiagnostics(NamedTuple):
     objective: Reals  # (4,): F at the end, to compare with `Plan.excess_risk`
 
 
+@draws_in_float64
 def sample(
     problem: Problem, plan: Plan, key: Key, *, diagnostics: bool = False
 ) -> Vector | tuple[Vector, NotPrivateDiagnostics]:
@@ -60,7 +61,6 @@ def sample(
     >>> solver.sample(problem, plan, jax.random.key(0)).shape
     (1,)
     """
-    checks.require_float64()
     key = checked_key(key, problem, plan)
     if problem.loss != "logistic":
         raise ValueError(f"problem must be logistic, got {problem.loss!r}: not Lipschitz")

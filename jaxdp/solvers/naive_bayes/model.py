@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.checks import number_of_records
+from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.released import whole_noise
@@ -32,6 +33,7 @@ class Model(NamedTuple):
     variances: Reals  # (classes, continuous columns)
 
 
+@draws_in_float64
 def release(
     features: ArrayLike,
     labels: ArrayLike,
@@ -94,6 +96,7 @@ def release(
     return _model(counts, total, tables, sums, plan, *floors)
 
 
+@draws_in_float64
 def log_joint(features: ArrayLike, model: Model, plan: Plan) -> Reals:
     """log of the joint probability of each class and a record's features, by a private model.
 
