@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.pytree import pytree, static
+from jaxdp._core.pytree import data, pytree, static
 from jaxdp._core.random_key import is_secure, key_or_new
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import round_up
@@ -52,7 +52,7 @@ class Released:
     is_secure_key: True if the bits came from ChaCha20.
     """
 
-    value: Any
+    value: Any = data()
     mechanism: Any
     granularity: Reals
     sampling_error: Reals

@@ -79,7 +79,7 @@ def advantage(source: HasProfile) -> Reals:
     return xp.minimum(delta, _advantage(source)) if isinstance(source, ZCDP | RDP) else delta
 
 
-@in_float64
+@in_float64(side=-1.0)
 def bayes_risk(source: HasProfile, prior: ArrayLike) -> Reals:
     """A lower bound on the error of any membership test at a prior probability of membership.
 

@@ -1,4 +1,4 @@
-"""Strict: double precision, no silent rank promotion, warnings are errors, types are checked."""
+"""Strict: no silent rank promotion, warnings are errors, types are checked."""
 
 import contextlib
 import importlib
@@ -21,6 +21,14 @@ settings.load_profile("jaxdp")
 
 # Linux gives a process 65,530 mappings; every compilation keeps some, and without more XLA crashes.
 _MANY_MAPPINGS = 25_000
+
+
+@pytest.fixture(autouse=True)
+def traced_numbers_are_doubles(request: pytest.FixtureRequest) -> Iterator[None]:
+    """With the marker `float64`, whatever the setting of the process is."""
+    is_marked = request.node.get_closest_marker("float64") is not None
+    with jax.enable_x64(True) if is_marked else contextlib.nullcontext():
+        yield
 
 
 @pytest.fixture(autouse=True)

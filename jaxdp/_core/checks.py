@@ -67,11 +67,7 @@ LEAST_NORMAL = float(np.finfo(np.float64).tiny)
 
 def require_float64(dtype: Any = None, of: str = "") -> None:
     """`ValueError` where a traced number of privacy, or a record's, is narrower than float64."""
-    if dtype is None:
-        narrow = not is_open()
-    else:
-        narrow = dtype != np.float64
-    if narrow:
+    if not is_open() if dtype is None else dtype != np.float64:
         where = f"the numbers of {of} are {dtype}" if of else "JAX runs in float32 here"
         raise ValueError(
             f"jaxdp computes privacy in float64, and {where}: without jax_enable_x64, jit, vmap, "

@@ -12,6 +12,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 import jax
@@ -24,7 +25,7 @@ from jaxdp._core import checks
 from jaxdp._core.devices import refused_on_tpu, with_float64
 from jaxdp._core.isolated import isolated
 from jaxdp._core.precision import callers_are_wide, is_inside, narrowed, opened
-from jaxdp._core.pytree import assign, is_record, numbers_of
+from jaxdp._core.pytree import assign, is_record, numbers_of, with_data
 from jaxdp._core.tracing import is_tracing, outside_traces
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,7 +54,7 @@ def in_float64(function: F | None = None, *, side: Side = 1.0) -> F:
     `side`: that traced results are rounded to for a caller without float64.
     """
     if function is None:
-        return cast(F, functools.partial(in_float64, side=side))
+        return cast(F, partial(in_float64, side=side))
     if inspect.isclass(function):
         _wrap_methods(function)
         return cast(F, function)
@@ -104,7 +105,7 @@ def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
             to_side = side(**kwargs) if callable(side) else side
             if not unmade:
                 return traced_in_float64(function, taken, to_side, is_refused)
-            made = traced_in_float64(lambda *x, **y: _made(function, args[0], x, y), taken, 0.0, False)
+            made = traced_in_float64(partial(_made, function, args[0]), taken, 0.0, False)
             return assign(args[0], **vars(made))
         with opened(), outside_traces(), np.errstate(all="ignore"):
             known, kwargs = _on_numpy(taken)
@@ -137,7 +138,7 @@ def traced_in_float64(
         return of(*operands) if callers_are_wide() else isolated(of, *operands)
 
 
-def _made(initial: Any, record: Any, args: Any, kwargs: Any) -> Any:
+def _made(initial: Any, record: Any, *args: Any, **kwargs: Any) -> Any:
     """Another record of the same class, made from these arguments."""
     made = object.__new__(type(record))
     initial(made, *args, **kwargs)
@@ -187,6 +188,8 @@ def _traced_result(result: Any, side: float | tuple[float, ...], is_refused: boo
         return as_numpy(result)
     assert not isinstance(side, tuple)
     marked = jax.tree.map(refused_on_tpu, result) if is_refused else result
+    if is_record(marked):
+        return with_data(marked, lambda x: narrowed(x, 0.0) if isinstance(x, Tracer) else x)
     return narrowed(marked, side) if isinstance(marked, Tracer) else marked
 
 

@@ -7,16 +7,25 @@ float32. Here a call is traced to a primitive, whose rules open float64 themselv
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import ShapedArray, Tracer, eval_jaxpr
+from jax.core import Tracer, eval_jaxpr
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from jaxdp._core.precision import opened
+
+# Traces of `isolated`, which run once, as the call that they stand for does.
+_own = threading.local()
+
+
+def is_isolated(trace: Any) -> bool:
+    """True for the trace of an `isolated` call that is going on."""
+    return any(trace is x for x in getattr(_own, "traces", []))
 
 
 def isolated(function: Callable[..., Any], *operands: Any) -> Any:
@@ -25,14 +34,19 @@ def isolated(function: Callable[..., Any], *operands: Any) -> Any:
     It may close over traced values.
     """
     kept: list[Any] = []
+    own = getattr(_own, "traces", [])
     with opened():
 
         def flat(*operands: Any) -> list[Any]:
+            _own.traces = [*own, *(getattr(x, "_trace", None) for x in operands[:1])]
             leaves, structure = jax.tree.flatten(function(*operands))
             kept[:] = structure, [None if isinstance(x, Tracer) else x for x in leaves]
             return [x for x in leaves if isinstance(x, Tracer)]
 
-        found = iter(_bound(flat, operands))
+        try:
+            found = iter(_bound(flat, operands))
+        finally:
+            _own.traces = own
     structure, known = kept
     leaves = [next(found) if x is None else x for x in known]
     return jax.tree.unflatten(structure, leaves)

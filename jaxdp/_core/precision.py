@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,13 +87,16 @@ def narrowed(x: Any, side: float) -> Any:
         return x
     if x.dtype == jnp.float64 and side:
         return _rounded(x, side)
-    return jax.lax.convert_element_type(x, _NARROW[str(x.dtype)])
+    narrow = jnp.dtype(_NARROW[str(x.dtype)])
+    if jnp.issubdtype(narrow, jnp.integer):
+        x = jnp.clip(x, jnp.iinfo(narrow).min, jnp.iinfo(narrow).max)
+    return jax.lax.convert_element_type(x, narrow)
 
 
 def narrowing(x: Any) -> Any:
-    """Bound on what `narrowed` moves a traced number by."""
-    if callers_are_wide():
-        return jnp.zeros_like(x)
+    """Bound on what `narrowed` moves a number by: 0 if it is known."""
+    if callers_are_wide() or not isinstance(x, Tracer):
+        return 0.0
     kind = jnp.finfo(jnp.float32)
     return jnp.maximum(2.0 * float(kind.eps) * jnp.abs(x), float(kind.tiny))
 

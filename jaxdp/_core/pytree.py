@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -28,6 +29,16 @@ def numbers_of(record: Any) -> list[Any]:
     """The leaves of a record without `data`, whose precision is the user's."""
     fields = (f for f in dataclasses.fields(record) if not f.metadata)
     return jax.tree.leaves([getattr(record, f.name) for f in fields])
+
+
+def with_data(record: T, function: Callable[[Any], Any]) -> T:
+    """The record with function(leaf) for each leaf of its fields made by `data`."""
+    fields: Any = dataclasses.fields(record)  # pyright: ignore[reportArgumentType]
+    names = [f.name for f in fields if "data" in f.metadata]
+    if names:
+        record = copy.copy(record)
+        assign(record, **{n: jax.tree.map(function, getattr(record, n)) for n in names})
+    return record
 
 
 def data(**kwargs: Any) -> Any:

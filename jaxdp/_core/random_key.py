@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import chacha, checks
+from jaxdp._core.isolated import is_isolated
 from jaxdp._core.tracing import TRANSFORMATIONS, is_inside_trace
 from jaxdp._core.types import Key
 
@@ -114,7 +115,8 @@ def _is_shared(key: Any, value: Any) -> bool:
         seen.append(hiding)
         hiding = getattr(hiding, "parent_trace", None)
     return any(
-        trace not in seen and type(trace).__name__ not in _RUN_ONCE for trace in _traces(value)[0]
+        trace not in seen and type(trace).__name__ not in _RUN_ONCE and not is_isolated(trace)
+        for trace in _traces(value)[0]
     )
 
 

@@ -14,6 +14,7 @@ from jaxdp._core.files import Format, Saved, sealed, unsealed
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import picked, xp
 from jaxdp._core.neighbours import BOTH_DIRECTIONS, RELATIONS, Relation
+from jaxdp._core.precision import narrowing
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.tracing import outside_traces
 from jaxdp._core.types import ArrayLike, Reals, Shape
@@ -84,7 +85,9 @@ class PrivacyLoss(Saved):
         It is also the relative error of delta. Infinite if no lower bound is known.
         """
         bounds = self._answer(bounded_range.log_delta, checks.real("epsilon", epsilon))
+        # The caller's type may move log_delta up, and the difference covers that as well.
         error = (bounds.upper - bounds.lower) * (1.0 + 4.0 * ULP)
+        error = error + narrowing(bounds.upper)
         return xp.where(bounds.upper == -xp.inf, 0.0, error)
 
     def delta(self, epsilon: ArrayLike) -> Reals:

@@ -158,7 +158,7 @@ def _is_pure(budget: Budget) -> bool:
     return checks.is_concrete(budget.delta) and not np.any(np.asarray(budget.delta))
 
 
-@in_float64
+@in_float64(side=0.0)
 def allocation_error(
     family: str, scales: ArrayLike, weights: ArrayLike | None = None, power: ArrayLike = 2
 ) -> Reals:

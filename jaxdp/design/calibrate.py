@@ -41,7 +41,7 @@ _MARGIN = 1e-6
 _LEAST_LOG = -1e-2
 
 
-@in_float64
+@in_float64(side=lambda largest=False, **_: -1.0 if largest else 1.0)
 def calibrate(
     build: Callable[[Reals], HasProfile | HasZCDP],
     budget: BudgetLike | Advantage | Rate | ZCDP,

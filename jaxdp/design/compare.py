@@ -186,7 +186,7 @@ _REACH = 13.0
 _SAFETY_ULPS = -256
 
 
-@in_float64
+@in_float64(side=-1.0)
 def lower_bound(guarantee: Guarantee, sensitivity: ArrayLike) -> Reals:
     """The least variance that an unbiased private answer can have.
 

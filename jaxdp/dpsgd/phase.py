@@ -137,7 +137,7 @@ class Phase:
 Phases: TypeAlias = Phase | Sequence[Phase]
 
 
-@in_float64
+@in_float64(side=-1.0)
 def combined_noise_multiplier(noise_multipliers: Sequence[ArrayLike]) -> Reals:
     """The noise multiplier of several Gaussian releases of one sample.
 

@@ -47,7 +47,7 @@ def refuse_shuffled(*numbers: ArrayLike) -> NoReturn:
 
 
 @with_names
-@in_float64
+@in_float64(side=(-1.0, 1.0))
 def shuffled_bounds(
     noise_multiplier: ArrayLike,
     delta: ArrayLike = 1e-6,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 
-from jaxdp._core.functions import logsumexp
 from jaxdp._core import checks
+from jaxdp._core.functions import logsumexp
 from jaxdp.estimators.base import DPEstimator, estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.solvers import naive_bayes

@@ -47,7 +47,7 @@ _RATES = 160
 _NEAREST = 2.0**-45
 
 
-@in_float64
+@in_float64(side=-1.0)
 def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> Reals:
     """A lower bound on the false-negative rate of any test, from the delta of every epsilon.
 
@@ -176,7 +176,7 @@ def _support(epsilon: Reals, log_delta: Reals, fpr: Reals) -> Reals:
     return xp.where(epsilon < 0, flat, either)
 
 
-@in_float64
+@in_float64(side=-1.0)
 @jitted
 def best_of_supports(epsilon: Reals, log_delta: Reals, fpr: ArrayLike) -> Reals:
     """The better of the two bounds that each epsilon >= 0 gives, and 0."""

@@ -208,7 +208,7 @@ def _level(sensitivity: Reals, split: Reals, x: Reals) -> tuple[Reals, Reals]:
     return xp.where(at.infinite, xp.inf, level), xp.where(outer, after, left)
 
 
-@in_float64
+@in_float64(side=0.0)
 def staircase_split(epsilon: ArrayLike, objective: str = "variance") -> Reals:
     """The `split` of `Staircase` noise with the least error at its epsilon.
 
