@@ -59,6 +59,7 @@ class Mixture(NamedTuple):
     share: Reals  # probability with which a public coin selects this mixture
 
 
+@in_float64
 class DominatingPair(abc.ABC):
     """A pair of laws, as arrays of one shape; the engines use only these members.
 

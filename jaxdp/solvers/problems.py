@@ -112,11 +112,13 @@ class Problem:
         """F(theta). A function of the records: not private."""
         return self.objective_at(self.state(theta), theta)
 
+    @draws_in_float64
     def objective_at(self, state: jax.Array, theta: Reals, where: Any = None) -> Reals:
         """F from a state that is already there, of the records that `where` has."""
         loss = 0.5 * state**2 if self.loss == "squared" else jnp.logaddexp(0.0, -state)
         return jnp.mean(loss, dtype=jnp.float64, where=where) + self.penalty.value(theta)
 
+    @draws_in_float64
     def slope(self, state: jax.Array) -> jax.Array:
         """d loss / d s of each record."""
         return state if self.loss == "squared" else -1.0 / (1.0 + jnp.exp(state))

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import Reals, Vector
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._numeric.search import secant_bracket
@@ -119,6 +120,7 @@ def _least_by_zcdp(
     return secant_bracket(lambda factor: residual(factor) + slack, safe, unsafe)
 
 
+@in_float64
 def update_budget(budget: BudgetLike, updates: int) -> Budget:
     """Budget of one update such that all updates satisfy a budget, for any noise.
 

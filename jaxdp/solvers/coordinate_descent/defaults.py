@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxdp._core import checks
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.types import ArrayLike
 from jaxdp.guarantee.base import Budget
@@ -41,6 +42,7 @@ class Defaults(NamedTuple):
     step: Schedule
 
 
+@in_float64
 def defaults(
     budget: Budget,
     curvature: ArrayLike,

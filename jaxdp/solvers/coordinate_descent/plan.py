@@ -248,6 +248,7 @@ def _within(budget: Budget, plan: Plan) -> Plan:
     return plan
 
 
+@in_float64
 def noiseless_plan(
     smoothness: Smoothness | ArrayLike, *, passes: int, step: ArrayLike = 1.0
 ) -> Plan:
