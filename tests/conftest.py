@@ -19,8 +19,18 @@ with contextlib.suppress(OSError, ValueError):
 settings.register_profile("jaxdp", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("jaxdp")
 
+# A module whose tests all run with arrays of doubles.
+_MARKED = "pytestmark = pytest.mark.float64"
 # Linux gives a process 65,530 mappings; every compilation keeps some, and without more XLA crashes.
 _MANY_MAPPINGS = 25_000
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Constants of modules with the marker `float64` are doubles, too."""
+    marked = isinstance(collector, pytest.Module) and _MARKED in collector.path.read_text()
+    with jax.enable_x64(True) if marked else contextlib.nullcontext():
+        return (yield)
 
 
 @pytest.fixture(autouse=True)

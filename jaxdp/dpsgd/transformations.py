@@ -169,7 +169,7 @@ def noised(plan: Plan, updates: Any, state: NoiseState) -> tuple[Any, NoiseState
     return jax.tree.unflatten(structure, noisy), NoiseState(following, state.made + 1)
 
 
-def by_example(values: jax.Array, leaf: jax.Array) -> jax.Array:
+def by_example(values: jax.Array, leaf: Any) -> jax.Array:
     """One value an example, broadcast over the rest of `leaf`."""
     return values.reshape(-1, *(1,) * (leaf.ndim - 1))
 

@@ -21,6 +21,7 @@ def test_it_is_the_noise_at_the_sensitivity():
         assert isinstance(mechanism.zcdp(), dp.ZCDP)
 
 
+@pytest.mark.float64
 def test_epsilon_inverts_delta_from_the_safe_side():
     mechanism = dp.Mechanism(dp.Gaussian(jnp.array([[0.5], [4.0]])), 1.0)
     delta = 10.0 ** -jnp.array([300.0, 30.0, 5.0, 0.2])
@@ -45,6 +46,7 @@ def test_epsilon_has_derivatives():
     assert jax.grad(epsilon)(1e6, 1.0, 0.5) == 0  # clamped at epsilon = 0
 
 
+@pytest.mark.float64
 def test_batches_through_vmap():
     scales = jnp.array([0.5, 1.0, 2.0])
     mechanisms = dp.Mechanism(dp.Gaussian(scales), 1.0)

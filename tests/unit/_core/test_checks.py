@@ -74,11 +74,10 @@ PLACES = """
 import warnings
 warnings.simplefilter("error")
 import jax
-jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 import numpy as np
 import jaxdp as dp
-from jaxdp._core import float64
+from jaxdp._core import devices
 
 host, other, tpu = jax.devices()
 
@@ -93,33 +92,27 @@ def answers(sigma, delta):
         "record": dp.to_gdp(dp.GDP(sigma) + dp.GDP(sigma)).delta(1.0),
     }
 
-known = np.array([1.5, 40.0]), np.array(1e-300)
-expected = {name: np.asarray(x) for name, x in answers(*known).items()}
+known = np.array([1.5, 40.0]), np.array(0.25)
+expected = answers(*known)
 
-def check(found, place, committed):
+def check(found):
     for name, value in found.items():
-        assert value.devices() == {place}, (name, value.devices())
-        assert value.committed == committed, name
-        np.testing.assert_allclose(value, expected[name], rtol=1e-14, err_msg=name)
+        assert isinstance(value, np.ndarray | np.float64), name
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
-check(answers(*known), host, False)
-check(answers(*(jax.device_put(x, other) for x in known)), other, True)
+check(answers(*(jax.device_put(x, other) for x in known)))
 with jax.default_device(other):
-    check(answers(*known), other, False)
+    check(answers(*known))
 
-float64._platform_of = lambda device: "tpu" if device == tpu else "cpu"
-check(answers(*(jax.device_put(x, tpu) for x in known)), host, False)
+devices._platform_of = lambda device: "tpu" if device == tpu else "cpu"
+check(answers(*(jax.device_put(x, tpu) for x in known)))
 with jax.default_device(tpu):
-    check(answers(*known), host, False)
+    check(answers(*known))
     stored = dp.Gaussian(known[0])
     assert isinstance(stored.scale, np.ndarray)
-    drawn = stored.sample(jax.random.key(0), (2,))
-    assert drawn.devices() == {tpu}
+    assert stored.sample(jax.random.key(0), (2,)).shape == (2,)
     inside = jax.jit(lambda: dp.Gaussian(1.5).log_delta(1.0, 0.5) + 0.0)()
-    np.testing.assert_allclose(inside, expected["profile"][0], rtol=1e-14)  # fused otherwise
-    # Outside of `jit` what is batched is computed on the host, too.
-    batched = jax.vmap(lambda s: dp.Gaussian(s).log_delta(1.0, 0.5))(jnp.asarray(known[0]))
-    assert batched.devices() == {host}
+    np.testing.assert_allclose(inside, expected["profile"][0], rtol=1e-6)
 try:
     jax.vmap(lambda s: dp.Gaussian(s).log_delta(1.0, 0.5))(jax.device_put(known[0], tpu))
 except ValueError as error:
@@ -130,7 +123,7 @@ print("done")
 """
 
 
-def test_answers_are_computed_where_float64_is_and_come_back(tmp_path):
+def test_known_answers_are_computed_on_the_host(tmp_path):
     """Three devices of the host, one of which says that it is a TPU."""
     command = [sys.executable, "-c", PLACES]
     flags = "--xla_force_host_platform_device_count=3 --xla_backend_optimization_level=0"

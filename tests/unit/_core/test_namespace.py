@@ -207,12 +207,14 @@ def test_known_parameters_cannot_be_written_to():
         noise.scale[0] = 1e-9
 
 
-def test_answers_are_arrays_of_jax():
-    mechanism = dp.Mechanism(dp.Gaussian(2.0), 1.0)
+@pytest.mark.parametrize("scale", [2.0, np.float32(2.0), jnp.asarray(2.0), [1.0, 2.0]])
+def test_known_answers_are_doubles_of_numpy(scale):
+    mechanism = dp.Mechanism(dp.Gaussian(scale), 1.0)
     for answer in (
         mechanism.delta(1.0),
         mechanism.noise.variance(),
         dp.privacy_loss(mechanism).bounds(1.0)[0],
-        dp.dpsgd.epsilon(1.0, 1e-6, **TRAINING),
+        dp.dpsgd.epsilon(scale, 1e-6, **TRAINING),
     ):
-        assert isinstance(answer, jax.Array)
+        assert type(answer) is (np.ndarray if np.ndim(scale) else np.float64)
+        assert answer.dtype == np.float64

@@ -1,6 +1,5 @@
 """DPPCA: what it spends, what it recovers."""
 
-import jax
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
@@ -133,4 +132,3 @@ def test_bad_input():
         dp.DPPCA(2, **KNOWN).fit(np.where(features > 0, np.nan, features))
     with pytest.warns(BoundsWarning, match="1 of 300 values of X in 1 of 6 columns"):
         dp.DPPCA(2, **KNOWN).fit(np.vstack([features[:-1], [[9.0, 0, 0, 0, 0, 0]]]))
-    assert jax.config.jax_enable_x64

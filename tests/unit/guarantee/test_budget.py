@@ -60,6 +60,7 @@ def test_nothing_else_is(bad):
         as_budget(bad)
 
 
+@pytest.mark.float64
 def test_a_pair_is_checked():
     for bad, name in (((-1.0, 0.1), "epsilon"), ((1.0, 1.5), "delta"), ((1.0, np.nan), "delta")):
         with pytest.raises(ValueError, match=name):
@@ -117,6 +118,7 @@ def test_exact_parts_compose_and_errors_add():
     assert dp.risk.advantage(one) > dp.risk.advantage(one.exact)
 
 
+@pytest.mark.float64
 def test_a_budget_pays_for_the_draws_once():
     budget = dp.Budget(np.array([0.5, 2.0]), 1e-5)
     left = left_for_exact(budget, ERROR)

@@ -125,6 +125,7 @@ def test_pure_to_gdp_is_the_least_mu_rounded_up(exponent):
     assert 0 <= error < 3e-15, epsilon
 
 
+@pytest.mark.float64
 def test_pure_to_gdp_beyond_every_search():
     mu = dp.to_gdp(dp.PureDP(np.array([0.0, 1e300, 1.7e308, np.inf]))).mu
     assert mu[0] == 0

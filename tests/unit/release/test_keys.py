@@ -178,6 +178,7 @@ def copies(mechanism):
     return mechanism, copy.copy(mechanism), copy.deepcopy(mechanism)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("call", OWN)
 def test_no_two_draws_are_the_same(call):
     noise = np.asarray(OWN[call]())
@@ -185,6 +186,7 @@ def test_no_two_draws_are_the_same(call):
     assert (np.abs(noise) < 10).all()
 
 
+@pytest.mark.float64
 def test_a_derivative_of_one_release_may_have_a_key_of_its_own():
     assert jax.grad(release)(1.0, KEY) == 0.0
     inside = jax.jit(lambda v, k: jax.grad(lambda x: release(x, k))(v))

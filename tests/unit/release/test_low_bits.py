@@ -12,6 +12,8 @@ import jaxdp as dp
 from jaxdp.noise.kernels import whole_draws, whole_laws
 from jaxdp.noise.kernels.whole_laws import WholeLaw
 
+pytestmark = pytest.mark.float64  # of internal kernels, in arrays of JAX
+
 SIZE = 1_000_000
 # Least probability of a step that the sampler's 117 bits tell from 0.
 LEAST = 2.0**-85

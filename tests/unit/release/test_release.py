@@ -25,6 +25,7 @@ NOISES = {
 DEAR = ("offset_gaussian",)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.long if n in DEAR else ()) for n in NOISES]
 )
@@ -77,6 +78,7 @@ def test_coarse_outputs_are_multiples_and_cost_nothing():
     assert released.mechanism.sensitivity == fine.mechanism.sensitivity
 
 
+@pytest.mark.float64
 def test_trees_keys_and_transformations():
     tree = {"a": jnp.ones((2, 3), jnp.float32), "b": jnp.zeros(4)}
     released = GAUSSIAN.release(tree)
@@ -132,6 +134,7 @@ def test_far_values_are_clipped_and_traced_ones_that_are_no_number_are_0():
     assert abs(release(jnp.asarray(jnp.inf), key)) < 1e10
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("noise", ["gaussian", "discrete_laplace"])
 def test_whole_numbers_of_any_size_are_clipped_before_they_are_cast(noise):
     """Neighbours stay neighbours: 2^63 - 1 and 2^63 as what lies 2^61 or 2^53 from 0."""

@@ -11,6 +11,8 @@ from jaxdp._numeric.double_double import Double
 from jaxdp.noise.kernels import whole_draws, whole_laws
 from jaxdp.noise.kernels.whole_laws import WholeLaw
 
+pytestmark = pytest.mark.float64  # of internal kernels, in arrays of JAX
+
 ONE = jnp.ones(())
 # About 6 deviations of a chi-square statistic.
 DEVIATIONS = 6.0
