@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-import jax
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
 import jaxdp as dp
 from jaxdp.plot.style import SETTINGS
-
-jax.config.update("jax_enable_x64", True)
 
 figure = Figure(figsize=(10, 3.8), layout="constrained")
 with matplotlib.rc_context(SETTINGS):
