@@ -76,7 +76,8 @@ def _refuse(*_: Any) -> Any:
 
 def _evaluated(x: Any) -> Any:
     """Outside of `jit`, in `vmap` or `grad`: it depends on where its operand is."""
-    if any(_platform_of(device) in WITHOUT_FLOAT64 for device in x.devices()):
+    places = x.devices() if isinstance(x, jax.Array) else ()  # a literal is on none
+    if any(_platform_of(device) in WITHOUT_FLOAT64 for device in places):
         _refuse()
     return x
 
