@@ -108,6 +108,7 @@ def test_one_hot_profile_gains_its_dimension():
         np.testing.assert_allclose(error[0] / error[1], 20, rtol=1e-12)
 
 
+@pytest.mark.float64
 def test_it_is_batched_and_differentiable():
     batch = dp.Budget(jnp.array([0.5, 1.0]), 1e-6)
     scales = dp.allocate("gaussian", SENSITIVITIES, batch)
@@ -186,6 +187,7 @@ def test_noise_on_integers_keeps_the_budget_under_exact_composition(family):
     assert 0.9e-6 < total.delta(1.0) <= 1e-6
 
 
+@pytest.mark.float64
 def test_bad_traced_input_is_never_little_noise():
     def traced(sensitivities):
         return dp.allocate("gaussian", sensitivities, BUDGET)

@@ -56,6 +56,7 @@ def test_the_true_delta_never_exceeds_the_target(family, budget, log_shift):
     np.testing.assert_allclose(fitted, found, rtol=1e-12)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_hundred_thousand_budgets_at_once(family):
     rng = np.random.default_rng(3)
@@ -104,6 +105,7 @@ def test_the_bracket():
         dp.calibrate(build, dp.Budget(1.0, 0.1), lower=0.0)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("family", FAMILIES)
 def test_derivatives_by_the_implicit_function_theorem(family):
     def scale(epsilon, delta, shift):

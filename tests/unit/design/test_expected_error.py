@@ -15,6 +15,7 @@ NOISES = {
 }
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", NOISES)
 def test_releases_have_the_error_that_was_expected(name):
     size, level = 20_000, 0.9

@@ -159,6 +159,7 @@ def test_nothing_meets_an_impossible_budget():
     assert not dp.fit_noise("staircase", dp.Budget(0.0, 1e-6), 1.0).variance() < np.inf
 
 
+@pytest.mark.float64
 def test_bad_input():
     budget = dp.Budget(1.0, 1e-6)
     for call, message in (

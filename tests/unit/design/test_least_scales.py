@@ -74,6 +74,7 @@ def test_plans_that_no_argument_makes_so_small_check_as_well(monkeypatch):
         naive_bayes.plan(BUDGET, classes=2, categories=(3, 0), relation="add_remove")
 
 
+@pytest.mark.float64
 def test_a_traced_scale_becomes_nan_and_an_infinite_one_is_legal():
     scales = jnp.array([0.0, 1e-320, 1e-300, 1e-291, jnp.inf, jnp.nan, -1.0])
     found = jax.jit(lambda x: checks.noise_scale("scale", x))(scales)

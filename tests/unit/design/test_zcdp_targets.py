@@ -41,6 +41,7 @@ def test_both_ends_of_the_curve_count():
     assert np.isinf(dp.calibrate(discrete, dp.ZCDP(1.0, 0.0)))
 
 
+@pytest.mark.float64
 def test_batches_traces_derivatives_and_the_largest_parameter():
     budgets = dp.ZCDP(0.0, np.array([RHO, 0.4]))
     np.testing.assert_allclose(

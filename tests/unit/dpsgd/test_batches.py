@@ -47,6 +47,7 @@ def drawn_with(scheme, records, key):
     return indices, jnp.ones(indices.shape, bool)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize(
     "scheme", [S.TruncatedPoisson(0.4, 3, 8), S.WithoutReplacement(3, 8)], ids=["cut", "fixed"]
 )

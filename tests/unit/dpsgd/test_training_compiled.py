@@ -109,6 +109,7 @@ def test_programs_that_call_python_back_are_not_shared():
     assert not Traced.of(lambda x: jax.debug.callback(print, x), 1.0).is_text_alone
 
 
+@pytest.mark.float64
 def test_types_that_change_between_calls_are_traced_again():
     double = shared_jit(lambda x: 2 * x)
     assert double(jnp.ones(2)).dtype == jnp.float64

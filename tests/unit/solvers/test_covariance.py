@@ -23,6 +23,7 @@ def unit_rows(rng, records, dimension):
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+@pytest.mark.float64
 def test_goe_noise_is_isotropic_in_svec():
     drawn = covariance.goe_noise(jax.random.key(0), 4, 3.0, (40_000,))
     np.testing.assert_array_equal(drawn, jnp.swapaxes(drawn, -1, -2))
