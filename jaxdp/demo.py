@@ -20,6 +20,7 @@ import numpy as np
 from jaxdp import datasets, dpsgd, plot
 from jaxdp._core import checks
 from jaxdp._core.files import write_atomically
+from jaxdp._core.precision import opened
 from jaxdp.design.allocate import METHODS, allocate, allocation_error
 from jaxdp.design.sensitivity import sensitivity_profile
 from jaxdp.guarantee.base import Budget
@@ -181,6 +182,7 @@ def allocation(say: Callable[[str], None]) -> list[dict[str, Any]]:
     return rows
 
 
+@opened()
 def train(
     job: Training, say: Callable[[str], None]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

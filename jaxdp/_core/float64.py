@@ -107,7 +107,7 @@ def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
                 return traced_in_float64(function, taken, to_side, is_refused)
             made = traced_in_float64(partial(_made, function, args[0]), taken, 0.0, False)
             return assign(args[0], **vars(made))
-        with opened(), outside_traces(), np.errstate(all="ignore"):
+        with opened(), outside_traces():
             known, kwargs = _on_numpy(taken)
             return as_numpy(function(*args[:unmade], *known, **kwargs))
 
@@ -129,7 +129,7 @@ def traced_in_float64(
         filled = [next(rest) if t else x for x, t in zip(leaves, traced, strict=True)]
         args, kwargs = jax.tree.unflatten(structure, filled)
         place = with_float64() if is_refused else contextlib.nullcontext()
-        with place, np.errstate(all="ignore"):
+        with place:
             result = function(*args, **kwargs)
             return result if side is None else _traced_result(result, side, is_refused)
 

@@ -20,7 +20,7 @@ from jax.core import Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# The caller's settings (float64, promotion) while float64 is open, else None.
+# The caller's settings (float64, promotion, NumPy's errors) while float64 is open, else None.
 _state = threading.local()
 
 # Types of the results of a caller without float64.
@@ -29,14 +29,18 @@ _NARROW = {"float64": "float32", "complex128": "complex64", "int64": "int32", "u
 
 @contextlib.contextmanager
 def opened() -> Iterator[bool]:
-    """Float64 and the standard promotion; True where the caller is a user, not this package."""
+    """Float64, the standard promotion, no warnings of NumPy; True where a user is the caller."""
     if getattr(_state, "callers", None) is not None:
         yield False
         return
     config: Any = jax.config
-    _state.callers = config.jax_enable_x64, config.jax_numpy_dtype_promotion
+    _state.callers = config.jax_enable_x64, config.jax_numpy_dtype_promotion, np.geterr()
     try:
-        with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+        with (
+            jax.enable_x64(True),
+            jax.numpy_dtype_promotion("standard"),
+            np.errstate(all="ignore"),
+        ):
             yield True
     finally:
         _state.callers = None
@@ -52,7 +56,11 @@ def in_callers_setting(function: F) -> F:
             return function(*args, **kwargs)
         _state.callers = None
         try:
-            with jax.enable_x64(callers[0]), jax.numpy_dtype_promotion(callers[1]):
+            with (
+                jax.enable_x64(callers[0]),
+                jax.numpy_dtype_promotion(callers[1]),
+                np.errstate(**callers[2]),
+            ):
                 return function(*args, **kwargs)
         finally:
             _state.callers = callers

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxdp._core.devices import default_platform
 from jaxdp._core.precision import opened
@@ -52,7 +51,7 @@ def in_threads(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -
         return [function(*call) for call in calls]
 
     def run(call: tuple[Any, ...]) -> Any:
-        with opened(), np.errstate(all="ignore"):  # which a thread does not inherit
+        with opened():  # which a thread does not inherit
             return jax.block_until_ready(function(*call))
 
     return list(_pool().map(run, calls))

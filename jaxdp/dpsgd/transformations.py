@@ -40,9 +40,10 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
     `ValueError` for other shapes: without an axis of examples, the gradient of a batch would count
     as one example a row. A gradient that is not finite, or above 1e154 thresholds, counts as 0.
     Mask examples with gradients of 0. To clip a batch in parts, clip each part, add the sums, then
-    apply `add_noise`; without `jax_enable_x64` add them within `jax.enable_x64(True)`. Norms are computed in float64, and entries are truncated towards 0 to
-    multiples of 2^-30 of the threshold, so sums are exact: one example moves the sum of up to 4e6
-    examples by at most its own share, in any order.
+    apply `add_noise`; without `jax_enable_x64`, add them within `jax.enable_x64(True)`. Norms are
+    computed in float64, and entries are truncated towards 0 to multiples of 2^-30 of the
+    threshold, so sums are exact: one example moves the sum of up to 4e6 examples by at most its own
+    share, in any order.
 
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp

@@ -34,6 +34,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import require_outside_traces
+from jaxdp._core.precision import opened
 from jaxdp._core.random_key import ONE_KEY, secure_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
@@ -71,7 +72,12 @@ T = TypeVar("T")
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def estimator(cls: type[T]) -> type[T]:
-    """A class whose annotations are its parameters, which `__init__` keeps as they are given."""
+    """A class whose annotations are its parameters, which `__init__` keeps as they are given.
+
+    Its `fit` computes in float64, whatever JAX is set to.
+    """
+    if "fit" in vars(cls):
+        setattr(cls, "fit", opened()(vars(cls)["fit"]))  # noqa: B010
     return dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
 
 
@@ -105,7 +111,7 @@ class DPEstimator(_base.BaseEstimator):
             warnings.warn(
                 "epsilon is infinite: the fit has no noise and no privacy, for comparison only",
                 NotPrivateWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
             return Budget(*_NO_NOISE)
         return Budget(float(self.epsilon), float(self.delta))
@@ -144,7 +150,7 @@ class DPEstimator(_base.BaseEstimator):
                 "fits that share it share their noise, and guarantee_ does not hold then; use it "
                 "in tests, and None for records",
                 FixedRandomStateWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
             return jax.random.key(int(self.random_state))
         # A generator is not used: clones copy its state and would draw the same noise, and pickles

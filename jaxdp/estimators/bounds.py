@@ -71,7 +71,7 @@ def clip_to_bounds(
             f"{int(outside.sum())} of {values.size} values of {name}{place} lie outside their "
             "public bounds and were clipped; this count is not private",
             BoundsWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return np.clip(values, lower, upper)
 
@@ -113,5 +113,5 @@ def _warn_of_two_readings(name: str, ends: list[np.ndarray], columns: Sequence[A
         f"{name} is read as (lower, upper), column {read}; one pair a column would fit as well. "
         "Give two arrays, (np.array(lower), np.array(upper)), or tuple(np.transpose(pairs))",
         BoundsWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
