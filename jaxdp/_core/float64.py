@@ -127,7 +127,7 @@ def traced_in_float64(
     def of(*operands: Any) -> Any:
         rest = iter(operands)
         filled = [next(rest) if t else x for x, t in zip(leaves, traced, strict=True)]
-        args, kwargs = jax.tree.unflatten(structure, filled)
+        args, kwargs = _widened(jax.tree.unflatten(structure, filled))
         place = with_float64() if is_refused else contextlib.nullcontext()
         with place:
             result = function(*args, **kwargs)
@@ -151,13 +151,31 @@ def is_traced(taken: Any) -> bool:
     return not checks.all_concrete(leaves) or (is_tracing() and any(map(callable, leaves)))
 
 
+def _widened(taken: Any) -> Any:
+    """The arguments, with doubles in records of the user's own classes, which check nothing."""
+
+    def of_record(x: Any) -> Any:
+        return jax.tree.map(_double, x) if is_record(x) and _is_users(x) else x
+
+    return jax.tree.map(of_record, taken, is_leaf=is_record)
+
+
+def _is_users(record: Any) -> bool:
+    return not type(record).__module__.startswith("jaxdp.")
+
+
+def _double(x: Any) -> Any:
+    is_real = isinstance(x, jax.Array | np.ndarray) and jnp.issubdtype(x.dtype, jnp.floating)
+    return x.astype(np.float64) if is_real else x
+
+
 def _on_numpy(taken: Any) -> Any:
     """The arguments, with arrays of NumPy for those of JAX; keys stay as they are."""
     leaves, structure = tree_flatten(taken)
     if not any(isinstance(x, jax.Array) for x in leaves):
         return taken
     _require_float64(taken)
-    return jax.tree.unflatten(structure, map(host_array, leaves))
+    return _widened(jax.tree.unflatten(structure, map(host_array, leaves)))
 
 
 def as_numpy(result: Any) -> Any:
@@ -204,7 +222,7 @@ def _is_numbers(x: Any) -> bool:
 def _require_float64(taken: Any) -> None:
     """`ValueError` for a record whose numbers JAX has rounded to float32 on their way here."""
     for record in tree_leaves(taken, is_leaf=is_record):
-        if is_record(record):
+        if is_record(record) and not _is_users(record):
             for leaf in numbers_of(record):
                 if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating):
                     checks.require_float64(leaf.dtype, type(record).__name__)

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.draws import draws_in_float64
-from jaxdp._core.precision import opened
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, data, pytree, static
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
@@ -59,12 +59,10 @@ class L1(Penalty):
     def __init__(self, strength: ArrayLike):
         assign(self, strength=checks.nonnegative("strength", strength))
 
-    @draws_in_float64
     def value(self, theta: Reals) -> Reals:
         """sum_j strength_j |theta_j|."""
-        return jnp.sum(self.strength * jnp.abs(theta))
+        return xp.sum(self.strength * xp.abs(theta))
 
-    @draws_in_float64
     def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
         """Soft thresholding."""
         return jnp.sign(point) * jnp.maximum(jnp.abs(point) - strength * step, 0.0)
@@ -80,12 +78,10 @@ class L2(Penalty):
     def __init__(self, strength: ArrayLike):
         assign(self, strength=checks.nonnegative("strength", strength))
 
-    @draws_in_float64
     def value(self, theta: Reals) -> Reals:
         """sum_j strength_j theta_j^2 / 2."""
-        return 0.5 * jnp.sum(self.strength * theta**2)
+        return 0.5 * xp.sum(self.strength * theta**2)
 
-    @draws_in_float64
     def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
         """Shrinking."""
         return point / (1.0 + strength * step)
@@ -102,7 +98,6 @@ class Problem:
     loss: str = static()
     intercept: bool = static(default=False)  # whether the last coordinate is one, not penalised
 
-    @draws_in_float64
     def state(self, theta: Reals) -> jax.Array:
         """s = design^T theta + offset, in the data's precision."""
         return theta.astype(self.design.dtype) @ self.design + self.offset
@@ -112,19 +107,17 @@ class Problem:
         """F(theta). A function of the records: not private."""
         return self.objective_at(self.state(theta), theta)
 
-    @draws_in_float64
     def objective_at(self, state: jax.Array, theta: Reals, where: Any = None) -> Reals:
         """F from a state that is already there, of the records that `where` has."""
         loss = 0.5 * state**2 if self.loss == "squared" else jnp.logaddexp(0.0, -state)
         return jnp.mean(loss, dtype=jnp.float64, where=where) + self.penalty.value(theta)
 
-    @draws_in_float64
     def slope(self, state: jax.Array) -> jax.Array:
         """d loss / d s of each record."""
         return state if self.loss == "squared" else -1.0 / (1.0 + jnp.exp(state))
 
 
-@opened()
+@draws_in_float64(keeps_types=True)
 def glm(
     features: ArrayLike,
     targets: ArrayLike,
@@ -221,10 +214,7 @@ class Smoothness:
 
 @draws_in_float64
 def coordinate_smoothness(problem: Problem) -> Smoothness:
-    """The smoothness of a regression from its records: NOT PRIVATE.
-
-    Args:
-        problem: made by `glm`.
+    """The smoothness of a regression, made by `glm`, from its records: NOT PRIVATE.
 
     Returns:
         M_j = c (1/n) sum_i x_ij^2, c = 1 (squared) or 1/4 (logistic), a `Smoothness` of origin
@@ -240,7 +230,6 @@ def coordinate_smoothness(problem: Problem) -> Smoothness:
     return Smoothness(_CURVATURE[problem.loss] * mean_square, "records")
 
 
-@draws_in_float64
 def bounded_smoothness(
     loss: str, feature_bounds: ArrayLike, *, intercept: bool = False
 ) -> Smoothness:
@@ -261,7 +250,7 @@ def bounded_smoothness(
     checks.one_of("loss", loss, LOSSES)
     bounds = checks.positive("feature_bounds", feature_bounds)
     if intercept:
-        bounds = jnp.append(bounds, 1.0)
+        bounds = xp.append(bounds, 1.0)
     return Smoothness(_CURVATURE[loss] * bounds**2, "public")
 
 

@@ -1,6 +1,7 @@
 """Known questions of every part of the package, as bits: `test_settings` compares processes."""
 
 import json
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -41,6 +42,20 @@ def _settled(charged: Any) -> Any:
     return charged.to_json()
 
 
+def _fitted() -> Any:
+    """Parameters of models with a fixed key."""
+    rng = np.random.default_rng(0)
+    features, key = rng.uniform(-1, 1, (60, 2)), jax.random.key(0)
+    known = {"epsilon": 1.0, "delta": 1e-5, "random_state": 3, "feature_bounds": (-1, 1)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pca = dp.DPPCA(1, **known).fit(features)
+        bayes = dp.DPNaiveBayes(**known, classes=[0, 1]).fit(features, np.arange(60) % 2)
+    problem = dp.solvers.glm(features, features[:, 0], loss="squared", penalty=dp.solvers.L2(0.5))
+    smoothness, _ = dp.solvers.private_smoothness(problem, 1.0, 0.5, key)
+    return pca.components_, bayes.predict_log_proba(features[:2]), smoothness.values
+
+
 QUESTIONS: dict[str, Callable[[], Any]] = {
     **{name: lambda make=make: _of_noise(make()) for name, make in NOISES.items()},
     "sampled release": lambda: _loss(None, 0.1, "add_remove").epsilon(1e-6),
@@ -74,6 +89,7 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
     "compare": lambda: str(dp.compare((1.0, 1e-6), 1.0, families=("gaussian",))),
     "filter": lambda: _settled(dp.Filter((1.0, 1e-6))),
     "response": lambda: dp.RandomisedResponse(0.8, 3).log_delta(0.2),
+    "models": lambda: _fitted(),
     "release": lambda: (
         dp.release(dp.Mechanism(dp.Gaussian(1.1), 0.1), [1.1, 2.3], jax.random.key(0)).value,
         dp.Laplace(1.1).sample(jax.random.key(0), (3,)),

@@ -118,6 +118,7 @@ def test_release_adds_the_noise_of_the_plan():
     np.testing.assert_allclose(deviation, expected, rtol=0.025)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("family", covariance.FAMILIES)
 def test_entries_are_on_a_lattice_unless_floating_point_is_asked_for(family):
     rows = unit_rows(np.random.default_rng(0), 30, 3)
@@ -137,6 +138,7 @@ def test_entries_are_on_a_lattice_unless_floating_point_is_asked_for(family):
     np.testing.assert_allclose(jnp.triu(drawn), jnp.triu(exact + noise), rtol=1e-12)
 
 
+@pytest.mark.float64
 def test_long_rows_are_shortened_and_products_clipped():
     key = jax.random.key(0)
     rows = np.array([[3.0, 4.0], [0.3, -0.4]])
@@ -190,6 +192,7 @@ def test_bad_input():
         covariance.principal_subspace(jnp.eye(3), 4)
 
 
+@pytest.mark.float64
 def test_subspace_recovery_error():
     rng = np.random.default_rng(0)
     basis = jnp.asarray(np.linalg.qr(rng.normal(size=(6, 2)))[0])

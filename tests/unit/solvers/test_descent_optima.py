@@ -39,6 +39,7 @@ def test_lasso_optimum_is_that_of_scikit_learn():
         np.testing.assert_allclose(theta, theirs.coef_, atol=1e-8)
 
 
+@pytest.mark.float64
 def test_logistic_optimum_is_that_of_scikit_learn():
     from sklearn.linear_model import LogisticRegression
 
@@ -72,6 +73,7 @@ def scikit_learn_coefficients(features, targets, loss, penalty):
     return jnp.asarray(model.fit(features, targets).coef_.ravel())
 
 
+@pytest.mark.float64
 @real_data
 @pytest.mark.parametrize(
     ("name", "scaling", "penalty", "passes", "published"),
@@ -126,6 +128,7 @@ def test_one_program_for_a_power_of_two_of_updates():
     assert len(programs) == 2
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("passes", [1, 21, 22])
 def test_noise_and_order_are_those_of_the_true_number_of_passes(passes):
     """63 and 66 updates: what is padded is drawn, and is neither used nor paid for."""
@@ -152,6 +155,7 @@ def test_more_passes_begin_with_those_of_fewer():
     np.testing.assert_array_equal(few.objective, many.objective[:5])
 
 
+@pytest.mark.float64
 def test_records_of_zeros_count_for_nothing():
     """Logistic losses at 0 are log 2: neither F nor the chains may count them."""
     rng = np.random.default_rng(0)

@@ -101,6 +101,7 @@ def test_orders():
     assert np.all(abs(counts - 200) < 5 * np.sqrt(1000 * 0.2 * 0.8))
 
 
+@pytest.mark.float64
 def test_one_key_for_plan_and_run_draws_no_bits_twice():
     """The sequence is public: it must say nothing of the noise of whoever passes one key twice."""
     key = jax.random.key(1)

@@ -141,6 +141,7 @@ def test_noise_of_your_own_is_composed_and_refused_above_the_budget():
         make_plan(budget=dp.Budget(1.0, 0.1), noise={"counts": published}, categories=(3, 4))
 
 
+@pytest.mark.float64
 def test_cells_are_whole_numbers_plus_whole_noise():
     made = make_plan(categories=(3, 3), noise="gaussian")
     draws = whole_noise(made.count_noise, KEY, (50_000,))
@@ -193,6 +194,7 @@ def test_it_learns_under_a_budget():
     assert np.mean(found == labels) > 0.8916
 
 
+@pytest.mark.float64
 def test_categories_never_seen_get_noise_and_unknown_codes_count_for_nothing():
     made = make_plan(categories=(5,))
     model = nb.release(np.zeros((9, 1)), np.zeros(9, dtype=int), made, jax.random.key(1))

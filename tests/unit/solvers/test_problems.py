@@ -21,6 +21,7 @@ def problem(loss, penalty=None, **kwargs):
     return glm(FEATURES, targets, loss=loss, penalty=penalty or L1(0.3), **kwargs)
 
 
+@pytest.mark.float64
 def test_objectives_are_their_definitions():
     theta = jnp.array([0.3, -2.0, 0.0, 0.05])
     squared = 0.5 * np.mean((FEATURES @ theta - TARGETS) ** 2)
@@ -37,6 +38,7 @@ def test_objectives_are_their_definitions():
         )
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_slope_and_smoothness_are_derivatives(loss):
     none = problem(loss, L2(0.0))
@@ -49,6 +51,7 @@ def test_slope_and_smoothness_are_derivatives(loss):
     np.testing.assert_allclose(curvature, hessian, rtol=1e-12)
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("penalty", [L1(0.7), L2(0.7)], ids=["l1", "l2"])
 def test_proximal_operators_minimise_what_they_say(penalty):
     for point in (-3.0, -0.2, 0.0, 0.1, 0.69, 2.5):

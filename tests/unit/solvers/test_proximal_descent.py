@@ -43,6 +43,7 @@ def test_the_published_noises():
     np.testing.assert_allclose(made.ratios, 2.0, rtol=1e-12)
 
 
+@pytest.mark.float64
 def test_it_is_the_published_loop():
     """Against a plain loop: steps of 1, sums of gradients, means of iterates, a random start."""
     rng = np.random.default_rng(0)
@@ -83,6 +84,7 @@ def test_bad_input(arguments, message):
         plan(**arguments)
 
 
+@pytest.mark.float64
 @pytest.mark.skipif(
     not datasets.available("cylinder_bands"), reason="needs cylinder-bands, see jaxdp.datasets"
 )

@@ -122,6 +122,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.float64
 @pytest.mark.parametrize("name", REFUSED)
 def test_every_other_door_takes_records_of_one_length(name):
     call, message = REFUSED[name]

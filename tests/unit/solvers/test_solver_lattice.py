@@ -9,6 +9,8 @@ import jaxdp as dp
 from jaxdp import dpsgd
 from jaxdp.solvers import lattice
 
+pytestmark = pytest.mark.float64  # of internal kernels, in arrays of JAX
+
 KEY = jax.random.key(4)
 NOISES = (
     dp.Gaussian(1.3),
