@@ -119,8 +119,7 @@ def one_run(
         raise ValueError(f"guesses must lie in [1, canaries], got {guesses} of {canaries}")
     delta, level = checked_terms(delta, confidence)
     claimed, curve = claimed_epsilon(claim, delta), _curve_of(claim, delta)
-    with opened():
-        included = np.array(jax.random.bernoulli(keys[0], 0.5, (canaries,)))
+    included = _coins(keys[0], canaries)
     scores = np.asarray(training(included.copy(), keys[1]), dtype=float)
     if scores.shape != included.shape or np.isnan(scores).any():
         raise ValueError(f"training must return a number a canary, ({canaries},), and no NaN")
@@ -129,6 +128,11 @@ def one_run(
     refuted = curve is not None and is_refuted(curve, *counts, 1.0 - level)
     bounds = _bounds(delta, *counts, 1.0 - level)
     return OneRunAudit(*bounds, delta, level, claimed, refuted, *counts)
+
+
+@opened()
+def _coins(key: jax.Array, count: int) -> np.ndarray:
+    return np.array(jax.random.bernoulli(key, 0.5, (count,)))
 
 
 def _bounds(
