@@ -85,9 +85,8 @@ class PrivacyLoss(Saved):
         It is also the relative error of delta. Infinite if no lower bound is known.
         """
         bounds = self._answer(bounded_range.log_delta, checks.real("epsilon", epsilon))
-        # The caller's type may move log_delta up, and the difference covers that as well.
-        error = (bounds.upper - bounds.lower) * (1.0 + 4.0 * ULP)
-        error = error + narrowing(bounds.upper)
+        # The last term: the caller's type may move log_delta up.
+        error = (bounds.upper - bounds.lower) * (1.0 + 4.0 * ULP) + narrowing(bounds.upper)
         return xp.where(bounds.upper == -xp.inf, 0.0, error)
 
     def delta(self, epsilon: ArrayLike) -> Reals:
@@ -105,7 +104,7 @@ class PrivacyLoss(Saved):
         log_bounds = partial(bounded_range.log_bounds, points=points)
         bounds = self._answer(log_bounds, checks.real("epsilon", epsilon))
         if 0 in bounds.upper.shape:
-            return bounds.lower, bounds.upper
+            return tuple(bounds)
         return exp_down(bounds.lower), exp_up(bounds.upper)
 
     def epsilon(self, delta: ArrayLike) -> Reals:
@@ -115,8 +114,7 @@ class PrivacyLoss(Saved):
         Infinite if no epsilon satisfies `delta`, which must be at least the
         probability of an infinite loss, up to (16 + releases + 4 |log delta|) ulp of rounding.
         """
-        delta = checks.probability("delta", delta)
-        return self._answer(bounded_range.epsilon, delta).upper
+        return self._answer(bounded_range.epsilon, checks.probability("delta", delta)).upper
 
     def tradeoff(self, fpr: ArrayLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`.

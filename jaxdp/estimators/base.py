@@ -72,10 +72,7 @@ T = TypeVar("T")
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def estimator(cls: type[T]) -> type[T]:
-    """A class whose annotations are its parameters, which `__init__` keeps as they are given.
-
-    Its `fit` computes in float64, whatever JAX is set to.
-    """
+    """A class with annotations as parameters, kept as they are given; `fit` opens float64."""
     if "fit" in vars(cls):
         setattr(cls, "fit", opened()(vars(cls)["fit"]))  # noqa: B010
     return dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
