@@ -111,8 +111,8 @@ class PrivacyLoss(Saved):
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, from the safe side.
 
         Its error is at most that of `log_delta` over its slope in epsilon, and 1e-9 in log delta.
-        Infinite if no epsilon satisfies `delta`, which must be at least the
-        probability of an infinite loss, up to (16 + releases + 4 |log delta|) ulp of rounding.
+        Infinite if no epsilon satisfies `delta`, which must be at least the probability of an
+        infinite loss, up to (16 + releases + 4 |log delta|) ulp of rounding.
         """
         return self._answer(bounded_range.epsilon, checks.probability("delta", delta)).upper
 
@@ -231,9 +231,7 @@ class PrivacyLoss(Saved):
         dots = () if any(i is Ellipsis for i in index) else (Ellipsis,)
         full_index = (*index, *dots, slice(None))
 
-        def pick(x: Reals) -> Reals:
-            return picked(x, full_index)
-
+        pick = partial(picked, index=full_index)
         terms = (jax.tree.map(pick, term.broadcast(shape)) for term in self.terms)
         return PrivacyLoss(tuple(terms), self.relation)
 
