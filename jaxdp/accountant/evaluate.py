@@ -97,6 +97,7 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     terms = with_one_gaussian(terms)
     bounds = _search_epsilon(terms, delta, both)
     upper = xp.asarray(inverse.falling(bounds.upper, delta, _constant_axes(terms, bounds)))
+    upper = xp.where(xp.isnan(delta), xp.nan, upper)
     return LogBounds(xp.minimum(bounds.lower, upper), upper)
 
 

@@ -195,4 +195,5 @@ def epsilon_of(log_delta: Callable[[Reals], Reals], delta: Reals) -> Reals:
         return excess(epsilon) - allowance
 
     found = last_feasible(residual, zero + _LARGEST_EPSILON, zero + _LEAST_EPSILON, slack)
-    return xp.where(residual(zero) <= 0, zero, found)
+    found = xp.where(residual(zero) <= 0, zero, found)
+    return xp.where(xp.isnan(delta), xp.nan, found)
