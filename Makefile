@@ -13,7 +13,7 @@ QUICK = $(shell XLA_FLAGS=$(OLDER) $(PY) -c 'import jax; jax.devices()' 2>/dev/n
   --xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0
 PYTEST := $(RUN) pytest -n auto --dist worksteal
 
-.PHONY: install demo test check test-long fuzz bench reproduce docs notebooks dist format clean
+.PHONY: install demo test check test-long test-tenth fuzz bench reproduce docs notebooks dist format clean
 
 install: $(STAMP)
 
@@ -43,6 +43,10 @@ check: $(STAMP)
 
 test-long: $(STAMP)
 	$(PYTEST)
+
+# A tenth of the long tests, another one after each commit.
+test-tenth: $(STAMP)
+	$(PYTEST) -m long --tenth $(or $(TENTH),$(shell git rev-list --count HEAD))
 
 fuzz: $(STAMP)
 	XLA_FLAGS="$(QUICK)" PYTHONPATH=tests/contract:tests/truth $(PY) -W error tests/contract/fuzz.py
