@@ -184,14 +184,14 @@ def test_a_charge_parses_what_is_new_alone(tmp_path, monkeypatch):
 
 
 def test_reading_is_linear_in_the_lines():
-    """16 times the steps take 16 times as long, and 140 times with a copy of the steps at each."""
+    """16 times the steps take 16 times as long, and 100 times with a copy of the steps at each."""
     seconds = []
-    for size in (4000, 64_000):
+    for size in (4000, 4000, 64_000):  # the first call warms up
         steps = [Step("", (0.125,), 1)] * size
         started = time.process_time()
         dp.Filter(dp.PureDP(1e6)).resumed(steps)
         seconds.append(time.process_time() - started)
-    assert seconds[1] < 40 * seconds[0]
+    assert seconds[2] < 40 * seconds[1]
 
 
 def test_lines_that_were_read_are_compared(tmp_path):
