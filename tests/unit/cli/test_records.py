@@ -5,7 +5,6 @@ import csv
 import json
 import os
 
-import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -29,6 +28,7 @@ ACCEPTED = {
     "utf-8": (TEXT, "utf-8"),
     "mark": (codecs.BOM_UTF8 + TEXT.encode(), "utf-8"),
     "mark and its name": (codecs.BOM_UTF8 + TEXT.encode(), "UTF8"),
+    "mark and quotes": (codecs.BOM_UTF8 + TEXT.replace("town", '"town"').encode(), "utf-8"),
     "latin": (TEXT.encode("latin-1"), "ISO-8859-1"),
     "windows": (TEXT.encode("cp1252"), "cp1252"),
     "wide": (TEXT.encode("utf-16"), "utf-16"),
