@@ -109,8 +109,7 @@ def counted(
         if label is None:
             continue
         found.add((label.kind, label.is_text))
-        names = (*label.texts, label) if label.is_text else (label, *label.texts)
-        cell = next((cells[name] for name in names if name in cells), None)
+        cell = next((cells[name] for name in (label, *label.texts) if name in cells), None)
         if cell is not None:
             counts[cell] += count
     _require_a_kind(found, labels, column)

@@ -14,6 +14,7 @@ COUNT = {"statistic": "count", "noise": "discrete_laplace"}
 TOWNS = {"statistic": "count", "column": "town", "categories": ["A", "B", "C"]}
 AGES = {"statistic": "mean", "column": "age", "lower": 0, "upper": 100}
 SPENT = {"statistic": "sum", "column": "spent", "lower": -10.0, "upper": 30.0, "noise": "laplace"}
+SHORT = {"lower": 0.0, "upper": 1.0, "column": "x"}
 RECORDS = np.random.default_rng(0)
 COLUMNS = {
     "town": RECORDS.choice(["A", "B", "D"], 400),
@@ -86,6 +87,15 @@ def test_one_record_moves_a_sum_by_the_sensitivity_at_most(unit):
         assert abs(with_it[0] - without[0]) <= query.sensitivity
 
 
+def test_a_bound_above_its_decimal_moves_a_sum_by_its_units():
+    """The double .1 is above ten hundredths, and .005 less an ulp is below half of one."""
+    (query,) = of_rho(SHORT | {"statistic": "sum", "upper": 0.1, "unit": 0.01}).queries
+    others = [math.nextafter(0.005, 0.0)]
+    assert Fraction(0.1) > Fraction(1, 10) > Fraction(query.upper)
+    assert _exact(query, {"x": [*others, 0.1]}, 2)[0] - _exact(query, {"x": others}, 1)[0] == 10
+    assert query.sensitivity == 10
+
+
 def test_sums_of_all_sizes_are_exact():
     random = np.random.default_rng(4)
     values = random.normal(size=500) * 10.0 ** random.integers(-300, 300, 500)
@@ -95,7 +105,6 @@ def test_sums_of_all_sizes_are_exact():
 
 
 # Statistics of values in [0, 1], and what they are for 3,000 times .3 or numbers at random.
-SHORT = {"lower": 0.0, "upper": 1.0, "column": "x"}
 ROUNDED = {
     "hundredths": SHORT | {"statistic": "mean", "noise": "discrete_gaussian", "unit": 0.01},
     "tenths": SHORT | {"statistic": "mean", "noise": "discrete_laplace", "unit": 0.1},
