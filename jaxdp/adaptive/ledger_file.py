@@ -81,7 +81,7 @@ class Ledger(Locked):
             if not file.read(1):
                 if budget is None:
                     raise ValueError(f"budget must be given for a new ledger, {path} is empty")
-                first = {"format": _FORMAT, "filter": Filter(budget).to_json()}
+                first: dict[str, object] = {"format": _FORMAT, "filter": Filter(budget).to_json()}
                 _append(file, "", first)
                 sync_folder(self._path.parent)
             stored = self._read(file).running.budget

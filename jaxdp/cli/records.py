@@ -6,7 +6,7 @@ No message shows a cell or a name of the header: a file without a header begins 
 import codecs
 import contextlib
 import csv
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -71,12 +71,11 @@ def require_names(file: Path, names: list[str]) -> None:
         )
 
 
-def _rows(file: Path, encoding: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(file: Path, encoding: str) -> Generator[tuple[int, list[str]]]:
     """Lines that are not blank as cells, each with the number of its last line in the file."""
-    usual = csv.field_size_limit(_LARGEST_CELL)
+    usual, lines = csv.field_size_limit(_LARGEST_CELL), _Lines()
     try:
-        with _opened(file, encoding) as text:
-            lines = _Lines(text)
+        with _opened(file, encoding) as lines.text:
             # Spaces after commas are no part of a cell, nor do they hide its quote.
             reader = csv.reader(lines, strict=True, skipinitialspace=True)
             yield from ((reader.line_num, row) for row in reader if not lines.is_blank(row))
@@ -96,8 +95,8 @@ def _rows(file: Path, encoding: str) -> Iterator[tuple[int, list[str]]]:
 class _Lines:
     """The lines of a text, with what the reader does not tell about them."""
 
-    def __init__(self, text: Iterator[str]):
-        self._text = text
+    def __init__(self):
+        self.text: Iterator[str] = iter(())
         self._last = ""
         self._count = 0
         self.end_of_last = 0  # the last line of the last record
@@ -106,7 +105,7 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        self._last = next(self._text)
+        self._last = next(self.text)
         self._count += 1
         if "\0" in self._last:
             raise UnicodeError
@@ -129,7 +128,8 @@ def _opened(file: Path, encoding: str):
         ) from None
     with contextlib.ExitStack() as stack:
         stack.enter_context(text)
-        if not codec.startswith("utf-8") and text.buffer.peek(3)[:3] == codecs.BOM_UTF8:
+        start = text.buffer.peek(3)[:3]  # pyright: ignore[reportAttributeAccessIssue]
+        if start == codecs.BOM_UTF8 and not codec.startswith("utf-8"):
             raise ValueError(f"{file} begins with the mark of UTF-8: leave --encoding out")
         stack.pop_all()
     return text

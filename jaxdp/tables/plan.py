@@ -32,6 +32,7 @@ from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
+from jaxdp.noise.lattice_draws import unit_of
 from jaxdp.released import BITS, size_error
 from jaxdp.tables.keys import Entry, entries_of, number_of, require_known, text_of, zone_of
 
@@ -157,7 +158,7 @@ def error_of(query: Query, mechanism: Mechanism, level: float) -> ExpectedError:
     """`expected_error` in the column's unit; the half width includes all rounding."""
     granularity = step_of(query, mechanism)
     if granularity is None:
-        granularity = 0.0 if mechanism.noise.on_integers else _STEP * mechanism.noise.scale
+        granularity = 0.0 if mechanism.noise.on_integers else _STEP * unit_of(mechanism.noise)
     rounding = 0.0 if query.entry.statistic == "count" else 0.5
     error, unit = expected_error(mechanism, level, granularity), float(query.unit)
     errors = (error.standard_deviation, error.mean_absolute, error.half_width + rounding)

@@ -152,8 +152,10 @@ def _exact_sum(values: np.ndarray) -> Fraction:
 
 
 def _number(value: Any, column: str, index: int) -> float:
+    if isinstance(value, str):
+        value = number_in(value)
     try:
-        number = number_in(value) if isinstance(value, str) else float(value)
+        number = float(value)
     except OverflowError:  # a whole number, to be clipped
         number = math.inf if value > 0 else -math.inf
     except (TypeError, ValueError):
