@@ -181,9 +181,9 @@ class Filter(Locked, Saved):
         """The filter itself after steps that were taken; `ValueError` if they do not fit."""
         for step in steps:
             self._sums = self._after(step)
-            self._steps = (*self._steps, step)
+        self._steps = (*self._steps, *steps)
         if not self._fits(self._sums):
-            raise ValueError(f"steps must fit in the budget {self._budget}, got {self._steps}")
+            raise ValueError(f"steps must fit in the budget {self._budget}, got {self.spent()}")
         return self
 
     def _step(self, item: Item, count: object, name: str) -> Step:

@@ -203,10 +203,13 @@ def test_a_bad_table_is_refused_and_no_value_is_told(run, table):
     known = [*options, "--feature-bounds", "-1:1", "--out", str(table / "model.json")]
     done = run("train", str(table / "data.csv"), *known, "--target", "y")
     assert done.exit_code == 2
-    assert done.stderr.strip() == "jaxdp train: label must be a number, and is not one in record 1"
+    assert "feature 3 must be a number, and is not one in record 1" in done.stderr
     assert run("train", str(table / "data.csv"), *known, "--target", "z").exit_code == 2
     assert run("train", str(table / "none.csv"), *known, "--target", "y").exit_code == 1
     (table / "empty.csv").write_text("")
+    empty = run("train", str(table / "empty.csv"), *known, "--target", "y")
+    assert (empty.exit_code, "must begin with a header" in empty.stderr) == (2, True)
+    (table / "empty.csv").write_text("a,y\n")
     empty = run("train", str(table / "empty.csv"), *known, "--target", "y")
     assert (empty.exit_code, "header and records" in empty.stderr) == (2, True)
     nowhere = ["--feature-bounds", "-1:1", "--out", str(table), "--target", "y"]
