@@ -25,6 +25,7 @@ from jaxdp.audit.bounds import (
     Event,
     Rates,
     Terms,
+    as_claim,
     best_event,
     least_epsilon,
     least_mu,
@@ -47,8 +48,8 @@ class Audit(NamedTuple):
     epsilon_lower, mu_lower: lower bounds on epsilon at `delta` and on mu of Gaussian DP; both hold
     with probability `confidence`, which is 1 less the rate of false alarms. claimed, claimed_mu:
     the claimed epsilon at `delta` and mu, infinite without a claim. is_refuted: True if a bound
-    exceeds the claim. score: the function of an output that the test compares with a threshold.
-    finding: what refuted the claim, in words.
+    exceeds the claim, None without a claim. score: the function of an output that the test compares
+    with a threshold. finding: what refuted the claim, in words.
     """
 
     epsilon_lower: float
@@ -57,7 +58,7 @@ class Audit(NamedTuple):
     confidence: float
     claimed: float
     claimed_mu: float
-    is_refuted: bool
+    is_refuted: bool | None
     score: str
     trials: int
     finding: str
@@ -68,7 +69,7 @@ def run(
     neighbours: Sequence[Any],
     trials: int,
     *,
-    delta: float = 0.0,
+    delta: float | None = None,
     claim: Any = None,
     confidence: float = 0.95,
     key: Key | None = None,
@@ -81,17 +82,19 @@ def run(
     Args:
         mechanism: a `Mechanism`, whose releases are audited; a function of (data, key), whose
             output is an array or a tree; or an estimator with `fit`, which is copied. neighbours:
-        two data sets; for an estimator, tuples of the arguments of `fit`. trials: outputs of either
-        neighbour, 4 or more; half choose the test. delta: of the bound on epsilon, fixed before the
-        audit; docs/audit.md explains its choice.
-        claim: an object with `epsilon(delta)` for both directions, or that epsilon as a number;
-            None: the mechanism itself. A `GDP`, or Gaussian noise without sampling, is tested by
-            its mu as well; the two tests share the rate of false alarms.
+        two data sets that differ; for an estimator, tuples of the arguments of `fit`. trials:
+        outputs of either neighbour, 4 or more; half choose the test. delta: of the bound on
+        epsilon, fixed before the audit; docs/audit.md explains its choice. None: the claim's own,
+        or 0.
+        claim: a `Budget` or (epsilon, delta); a guarantee, mechanism or privacy loss of both
+            directions; or an epsilon at `delta` as a number. None: the `Mechanism` itself, else no
+            claim. A `GDP`, or Gaussian noise without sampling, is tested by its mu as well; the two
+            tests share the rate of false alarms.
         confidence: that the bounds hold: 1 less the rate of false alarms.
         key: of the draws; None takes one from the operating system. It sets what estimators have
             as `random_state`: a fixed one would draw the same noise in every trial.
         chunk: trials that one call makes: the function gets keys (chunk,), as `jax.vmap` maps it
-            over them, and its outputs have a leading axis. None: one key, one output.
+            over them, and returns one row for each key. None: one key, one output.
         progress: a bar of the calls on stderr, of tqdm where that is installed; if None where
             stderr is a terminal.
         low_bits: False leaves out the score that reads the last floating-point bits, which
@@ -100,8 +103,9 @@ def run(
     Returns:
         An `Audit`. A claim that is not refuted is not proved: the test may be weak.
 
-    Source: split samples and Clopper-Pearson bounds; see `audit.bounds`. Bad arguments raise
-    `ValueError`.
+    Source: split samples and Clopper-Pearson bounds; see `audit.bounds`. Bad arguments, a claim
+    without a finite epsilon or mu, equal neighbours, and outputs that are constant or not finite
+    raise `ValueError`.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -116,7 +120,11 @@ def run(
         raise ValueError(f"trials must be at least 4, got {trials}")
     if not isinstance(neighbours, Sequence) or len(neighbours) != 2:
         raise ValueError("neighbours must be two data sets")
-    terms = terms_of(mechanism if claim is None else claim, delta, confidence)
+    if _are_equal(*neighbours):
+        raise ValueError("neighbours must differ, got two equal data sets")
+    if claim is None and isinstance(mechanism, Mechanism):
+        claim = mechanism
+    terms = terms_of(as_claim(claim, delta), delta, confidence)
     first, second = (
         _outputs(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
         for data, run_key in zip(neighbours, keys, strict=True)
@@ -131,6 +139,9 @@ def _audit_of(first: np.ndarray, second: np.ndarray, terms: Terms, low_bits: boo
         np.pad(x, ((0, 0), (0, longest - x.shape[1])), constant_values=np.nan)
         for x in (first, second)
     )
+    both = np.concatenate([first, second])
+    if np.array_equal(both, np.broadcast_to(both[:1], both.shape), equal_nan=True):
+        raise ValueError("mechanism must return different outputs, got one constant output")
     half = trials // 2
     view = view_of(first[:half], second[:half])
     pairs = [scores_of(x, view, low_bits) for x in (first, second)]
@@ -157,7 +168,23 @@ def _audit_of(first: np.ndarray, second: np.ndarray, terms: Terms, low_bits: boo
     # A proof that is not of floating point says more.
     score = min(proofs, key=lambda name: name == LOW_BITS, default=score)
     finding = f"refuted by {FAULTS[score]}" if proofs else "not refuted: the test may be weak"
+    if not terms.has_claim:
+        return Audit(epsilon, mu, *terms, None, score, trials, "no claim to refute")
     return Audit(epsilon, mu, *terms, bool(proofs), score, trials, finding)
+
+
+def _are_equal(first: Any, second: Any) -> bool:
+    """True if two data sets have the same leaves."""
+    leaves, others = jax.tree.flatten(first), jax.tree.flatten(second)
+    return leaves[1] == others[1] and all(map(_is_same, leaves[0], others[0]))
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    arrays = [np.asarray(x.toarray() if hasattr(x, "toarray") else x) for x in (first, second)]
+    one, two = arrays
+    if one.shape != two.shape:
+        return False
+    return bool(np.all((one == two) | ((one != one) & (two != two))))  # two NaN are the same
 
 
 def _outputs(
@@ -170,24 +197,45 @@ def _outputs(
         if mechanism.sensitivity.shape or value.shape:
             raise ValueError("mechanism must be one release of a number: give a function of others")
         spread = jax.tree.map(lambda x: jnp.broadcast_to(x, (trials,)), mechanism)
-        values = np.asarray(spread.release(np.full(trials, value), keys[0]).value)
-        return values[:, None].astype(float)
+        return _rows(spread.release(np.full(trials, value), keys[0]).value, trials)
     size = 1 if chunk is None else checks.positive_integer("chunk", chunk)
     blocks: list[np.ndarray] = []
     for start in shown(range(0, trials, size), "audit", progress):
-        part = keys[start] if chunk is None else keys[start : start + size]
-        leaves = jax.tree.leaves(_run_once(mechanism, data, part))
-        rows = 1 if chunk is None else len(part)
-        flat = [np.asarray(x, dtype=float).reshape(rows, -1) for x in leaves]
-        blocks.append(np.hstack([*flat, np.zeros((rows, 0))]))
+        if chunk is None:
+            blocks.append(_rows(_run_once(mechanism, data, keys[start]), None))
+        else:
+            part = keys[start : start + size]
+            blocks.append(_rows(_run_once(mechanism, data, part), len(part)))
     padded = np.full((trials, max(1, *(x.shape[1] for x in blocks))), np.nan)
     for index, block in enumerate(blocks):
         padded[index * size : index * size + len(block), : block.shape[1]] = block
     return padded
 
 
+def _rows(output: Any, count: int | None) -> np.ndarray:
+    """An output for each of `count` keys as flat rows of finite numbers; None: for one key."""
+    flat = [np.zeros((1 if count is None else count, 0))]
+    for leaf in jax.tree.leaves(output):
+        try:
+            values = np.asarray(leaf, dtype=float)
+        except (TypeError, ValueError):
+            kind = type(leaf).__name__
+            raise ValueError(f"mechanism must return numbers, got a {kind}") from None
+        if count is not None and values.shape[:1] != (count,):
+            raise ValueError(
+                f"mechanism(data, keys) must return one row for each of {count} keys, got shape "
+                f"{values.shape}"
+            )
+        if not np.isfinite(values).all():
+            raise ValueError("mechanism must return finite numbers, got NaN or infinity")
+        flat.append(values.reshape(len(flat[0]), -1))
+    return np.hstack(flat)
+
+
 def _run_once(mechanism: Any, data: Any, key: jax.Array) -> Any:
     if hasattr(mechanism, "fit"):
+        if key.ndim:
+            raise ValueError("chunk must be None for an estimator, which fits one key at a time")
         fitted = _reseeded(mechanism, key).fit(*data)
         return [getattr(fitted, name) for name in _FITTED if hasattr(fitted, name)]
     if not callable(mechanism):

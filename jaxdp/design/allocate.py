@@ -92,8 +92,9 @@ def allocate(
     >>> print(dp.allocate("gaussian", [1.0, 4.0], (1.0, 1e-5)).round(3))
     [ 8.342 16.684]
     """
-    budget = as_budget(budget) if isinstance(budget, tuple) else budget
     _check_choices(family, method, weights)
+    own = (GDP, ZCDP, PureDP) if _closed(family) == "laplace" else (GDP, ZCDP)
+    budget = budget if isinstance(budget, own) else as_budget(budget)
     if method == "exact":
         if family == "laplace" and isinstance(budget, Budget) and not _is_pure(budget):
             if counts is not None:
