@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.progress import shown
 from jaxdp._core.random_key import key_or_new
 from jaxdp._core.types import Key
 from jaxdp.audit.bounds import (
@@ -32,14 +30,8 @@ from jaxdp.audit.bounds import (
     rates_of,
     terms_of,
 )
+from jaxdp.audit.outputs import outputs_of, require_neighbours
 from jaxdp.mechanism import Mechanism
-
-# Attributes of a fitted estimator that make its output. chosen: scikit-learn's and ours
-_FITTED = (
-    *("coef_", "intercept_", "components_", "explained_variance_", "covariance_", "mean_"),
-    *("center_", "scale_", "theta_", "var_", "class_count_", "class_log_prior_"),
-    *("feature_log_prob_", "model_"),
-)
 
 
 class Audit(NamedTuple):
@@ -81,31 +73,28 @@ def run(
 
     Args:
         mechanism: a `Mechanism`, whose releases are audited; a function of (data, key), whose
-            output is an array or a tree; or an estimator with `fit`, which is copied. neighbours:
-        two data sets that differ; for an estimator, tuples of the arguments of `fit`. trials:
-        outputs of either neighbour, 4 or more; half choose the test. delta: of the bound on
-        epsilon, fixed before the audit; docs/audit.md explains its choice. None: the claim's own,
-        or 0.
-        claim: a `Budget` or (epsilon, delta); a guarantee, mechanism or privacy loss of both
-            directions; or an epsilon at `delta` as a number. None: the `Mechanism` itself, else no
-            claim. A `GDP`, or Gaussian noise without sampling, is tested by its mu as well; the two
-            tests share the rate of false alarms.
+            output is an array or a tree; or an estimator with `fit`, which is copied.
+        neighbours: two data sets that differ; for an estimator, tuples of the arguments of `fit`.
+        trials: outputs of either neighbour, 4 or more; half choose the test.
+        delta: of the bound on epsilon, fixed before the audit: see docs/audit.md. None: the claim's
+            own, or 0.
+        claim: a `Budget` or (epsilon, delta), a guarantee, a privacy loss, or an epsilon at
+            `delta`; None: a `Mechanism` itself, else no claim. A `GDP`, or Gaussian noise without
+            sampling, is tested by its mu as well; the two tests share the rate of false alarms.
         confidence: that the bounds hold: 1 less the rate of false alarms.
         key: of the draws; None takes one from the operating system. It sets what estimators have
             as `random_state`: a fixed one would draw the same noise in every trial.
         chunk: trials that one call makes: the function gets keys (chunk,), as `jax.vmap` maps it
             over them, and returns one row for each key. None: one key, one output.
-        progress: a bar of the calls on stderr, of tqdm where that is installed; if None where
-            stderr is a terminal.
+        progress: a bar of the calls on stderr, of tqdm if installed; None: on a terminal.
         low_bits: False leaves out the score that reads the last floating-point bits, which
             distinguish the data under any floating-point noise.
 
     Returns:
         An `Audit`. A claim that is not refuted is not proved: the test may be weak.
 
-    Source: split samples and Clopper-Pearson bounds; see `audit.bounds`. Bad arguments, a claim
-    without a finite epsilon or mu, equal neighbours, and outputs that are constant or not finite
-    raise `ValueError`.
+    Source: split samples and Clopper-Pearson bounds; see `audit.bounds`. `ValueError` for a claim
+    without a finite epsilon or mu, equal neighbours, and constant or infinite outputs.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -118,15 +107,12 @@ def run(
     trials = checks.positive_integer("trials", trials)
     if trials < 4:
         raise ValueError(f"trials must be at least 4, got {trials}")
-    if not isinstance(neighbours, Sequence) or len(neighbours) != 2:
-        raise ValueError("neighbours must be two data sets")
-    if _are_equal(*neighbours):
-        raise ValueError("neighbours must differ, got two equal data sets")
+    require_neighbours(neighbours)
     if claim is None and isinstance(mechanism, Mechanism):
         claim = mechanism
     terms = terms_of(as_claim(claim, delta), delta, confidence)
     first, second = (
-        _outputs(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
+        outputs_of(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
         for data, run_key in zip(neighbours, keys, strict=True)
     )
     return _audit_of(first, second, terms, low_bits)
@@ -171,89 +157,6 @@ def _audit_of(first: np.ndarray, second: np.ndarray, terms: Terms, low_bits: boo
     if not terms.has_claim:
         return Audit(epsilon, mu, *terms, None, score, trials, "no claim to refute")
     return Audit(epsilon, mu, *terms, bool(proofs), score, trials, finding)
-
-
-def _are_equal(first: Any, second: Any) -> bool:
-    """True if two data sets have the same leaves."""
-    leaves, others = jax.tree.flatten(first), jax.tree.flatten(second)
-    return leaves[1] == others[1] and all(map(_is_same, leaves[0], others[0]))
-
-
-def _is_same(first: Any, second: Any) -> bool:
-    arrays = [np.asarray(x.toarray() if hasattr(x, "toarray") else x) for x in (first, second)]
-    one, two = arrays
-    if one.shape != two.shape:
-        return False
-    return bool(np.all((one == two) | ((one != one) & (two != two))))  # two NaN are the same
-
-
-def _outputs(
-    mechanism: Any, data: Any, keys: jax.Array, chunk: int | None, progress: bool | None
-) -> np.ndarray:
-    """The outputs, a flat row each, padded with NaN to one length."""
-    trials = len(keys)
-    if isinstance(mechanism, Mechanism):
-        value = np.asarray(data)
-        if mechanism.sensitivity.shape or value.shape:
-            raise ValueError("mechanism must be one release of a number: give a function of others")
-        spread = jax.tree.map(lambda x: jnp.broadcast_to(x, (trials,)), mechanism)
-        return _rows(spread.release(np.full(trials, value), keys[0]).value, trials)
-    size = 1 if chunk is None else checks.positive_integer("chunk", chunk)
-    blocks: list[np.ndarray] = []
-    for start in shown(range(0, trials, size), "audit", progress):
-        if chunk is None:
-            blocks.append(_rows(_run_once(mechanism, data, keys[start]), None))
-        else:
-            part = keys[start : start + size]
-            blocks.append(_rows(_run_once(mechanism, data, part), len(part)))
-    padded = np.full((trials, max(1, *(x.shape[1] for x in blocks))), np.nan)
-    for index, block in enumerate(blocks):
-        padded[index * size : index * size + len(block), : block.shape[1]] = block
-    return padded
-
-
-def _rows(output: Any, count: int | None) -> np.ndarray:
-    """An output for each of `count` keys as flat rows of finite numbers; None: for one key."""
-    flat = [np.zeros((1 if count is None else count, 0))]
-    for leaf in jax.tree.leaves(output):
-        try:
-            values = np.asarray(leaf, dtype=float)
-        except (TypeError, ValueError):
-            kind = type(leaf).__name__
-            raise ValueError(f"mechanism must return numbers, got a {kind}") from None
-        if count is not None and values.shape[:1] != (count,):
-            raise ValueError(
-                f"mechanism(data, keys) must return one row for each of {count} keys, got shape "
-                f"{values.shape}"
-            )
-        if not np.isfinite(values).all():
-            raise ValueError("mechanism must return finite numbers, got NaN or infinity")
-        flat.append(values.reshape(len(flat[0]), -1))
-    return np.hstack(flat)
-
-
-def _run_once(mechanism: Any, data: Any, key: jax.Array) -> Any:
-    if hasattr(mechanism, "fit"):
-        if key.ndim:
-            raise ValueError("chunk must be None for an estimator, which fits one key at a time")
-        fitted = _reseeded(mechanism, key).fit(*data)
-        return [getattr(fitted, name) for name in _FITTED if hasattr(fitted, name)]
-    if not callable(mechanism):
-        raise ValueError(
-            "mechanism must be a Mechanism, a function of (data, key) or an estimator, got "
-            f"{type(mechanism).__name__}"
-        )
-    return mechanism(data, key)
-
-
-def _reseeded(estimator: Any, key: jax.Array) -> Any:
-    """A copy whose randomness, parts included, comes from the key."""
-    copy = checks.extra("sklearn.base", "learn").clone(estimator)
-    names = [name for name in sorted(copy.get_params()) if name.endswith("random_state")]
-    seeds = np.asarray(jax.random.bits(key, (len(names),), dtype=np.uint32))
-    state_of = checks.extra("sklearn.utils", "learn").check_random_state
-    states = {name: state_of(int(s)) for name, s in zip(names, seeds, strict=True)}
-    return copy.set_params(**states)
 
 
 # Entries up to which their covariance is used. chosen: a few trials estimate it

@@ -93,8 +93,7 @@ def allocate(
     [ 8.342 16.684]
     """
     _check_choices(family, method, weights)
-    own = (GDP, ZCDP, PureDP) if _closed(family) == "laplace" else (GDP, ZCDP)
-    budget = budget if isinstance(budget, own) else as_budget(budget)
+    budget = _in_a_kind(family, budget)
     if method == "exact":
         if family == "laplace" and isinstance(budget, Budget) and not _is_pure(budget):
             if counts is not None:
@@ -108,6 +107,12 @@ def allocate(
     level = checks.guard(_level(family, budget))
     scales = _allocate(_closed(family), method, finite, level, weights, power, counts)
     return _composed(family, scales, finite, counts, budget) if family in _INTEGERS else scales
+
+
+def _in_a_kind(family: str, budget: object) -> Budget | GDP | PureDP | ZCDP:
+    """A GDP and a ZCDP as they are, and the PureDP of a Laplace; else the `Budget`."""
+    own = (GDP, ZCDP, PureDP) if _closed(family) == "laplace" else (GDP, ZCDP)
+    return budget if isinstance(budget, own) else as_budget(budget)
 
 
 def _closed(family: str) -> str:

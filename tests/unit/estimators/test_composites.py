@@ -2,7 +2,6 @@
 
 import warnings
 
-import joblib
 import numpy as np
 import pytest
 from regression_data import UNIT, regression
@@ -16,7 +15,6 @@ from sklearn.ensemble import (
     VotingClassifier,
     VotingRegressor,
 )
-from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier, OutputCodeClassifier
@@ -118,82 +116,6 @@ def test_given_categories_cost_nothing():
     found = clone(fitted).set_params(columntransformer__onehotencoder__categories="auto")
     with pytest.raises(ValueError, match="OneHotEncoder, which learns from the records"):
         total_privacy(found.fit(coded, SIGN))
-
-
-def test_an_encoder_is_judged_by_its_fit():
-    coded = np.column_stack([SIGN, FEATURES[:, 1:]])
-    encoder = make_column_transformer((OneHotEncoder(), [0]), remainder="passthrough")
-    fitted = make_pipeline(encoder, clone(BAYES)).fit(coded, SIGN)
-    inner = fitted[0].named_transformers_["onehotencoder"]
-    with pytest.raises(ValueError, match="OneHotEncoder, which learns from the records"):
-        total_privacy(fitted)
-    inner.set_params(categories=[[0, 1, 2]])
-    with pytest.raises(ValueError, match="OneHotEncoder, which learns from the records"):
-        total_privacy(fitted)
-
-
-def bagged(n_jobs=None, **known):
-    bag = BaggingClassifier(clone(ADDED), n_estimators=2, n_jobs=n_jobs, **known)
-    return bag.fit(FEATURES, SIGN)
-
-
-def test_a_bag_is_judged_by_its_fit():
-    """Not by its parameters, which may have changed since, and which no fitted bag keeps."""
-    once = {"bootstrap": False, "max_samples": 1.0}
-    drawn = bagged(bootstrap=False)
-    total = squares(drawn)
-    for name, value in (("bootstrap", True), ("max_samples", 0.5), ("max_samples", 120)):
-        assert squares(drawn.set_params(**{name: value})) == total
-    with pytest.raises(ValueError, match="bootstrap=True: a bag may hold a record several times"):
-        total_privacy(bagged().set_params(**once))
-    for size in (0.5, 120):
-        with pytest.raises(ValueError, match="takes the place of another"):
-            total_privacy(bagged(bootstrap=False, max_samples=size).set_params(**once))
-    replaced = bagged(bootstrap=False, max_samples=0.5)
-    replaced.set_params(estimator__relation="replace_one")
-    for part in replaced.estimators_:
-        part.set_params(relation="replace_one")
-    with pytest.raises(ValueError, match="takes the place of another"):
-        total_privacy(replaced)
-    inside = VotingClassifier([("a", BaggingClassifier(BAYES, 2))]).fit(FEATURES, SIGN)
-    inside.estimators_[0].set_params(bootstrap=False)
-    with pytest.raises(ValueError, match="several times"):
-        total_privacy(inside)
-    for part in drawn.estimators_:
-        del part._fit_record
-    with pytest.raises(ValueError, match="do not say how `fit` drew"):
-        total_privacy(drawn)
-
-
-def test_the_fits_of_other_threads_are_judged_as_well():
-    with joblib.parallel_config(backend="threading"):
-        assert squares(bagged(2, bootstrap=False)) > 0
-        with pytest.raises(ValueError, match="several times"):
-            total_privacy(bagged(2).set_params(bootstrap=False))
-
-
-def imputed(**known):
-    holes = np.where(FEATURES > 0.85, np.nan, FEATURES)
-    return make_pipeline(SimpleImputer(**known), clone(BAYES)).fit(holes, SIGN)
-
-
-def test_an_imputer_of_a_constant_learns_nothing():
-    constant = {"strategy": "constant", "keep_empty_features": True}
-    for given in ({}, {"fill_value": 0.25}):
-        fitted = imputed(**constant, **given)
-        assert total_privacy(fitted) is fitted[-1].guarantee_
-    for known, reason in (
-        ({"strategy": "constant"}, "which columns are empty, and drops them"),
-        (constant | {"add_indicator": True}, "which columns lack values"),
-        ({"strategy": "mean"}, "learns from the records without noise"),
-    ):
-        with pytest.raises(ValueError, match=f"SimpleImputer, .*{reason}"):
-            total_privacy(imputed(**known))
-    for strategy in ("mean", "most_frequent"):
-        fitted = imputed(strategy=strategy, keep_empty_features=True)
-        fitted[0].set_params(strategy="constant", fill_value=0.0)
-        with pytest.raises(ValueError, match="learns from the records the values that it fills in"):
-            total_privacy(fitted)
 
 
 @pytest.mark.parametrize(
