@@ -89,8 +89,8 @@ def one_run(
         canaries: their number: one more or less makes the neighbours of the claim, or one that is
             replaced, where `training` takes one of two for each.
         delta: of the bounds on epsilon; None: the claim's own, or 0.
-        claim: a `Budget` or (epsilon, delta); a guarantee, mechanism or privacy loss of both
-            directions; or an epsilon at `delta` as a number. None: no claim.
+        claim: a `Budget` or (epsilon, delta), a guarantee, a privacy loss, or an epsilon at
+            `delta`; None: no claim.
         guesses: at the canaries of the largest and of the smallest scores, half each, decided
             before the run; None: a tenth of the canaries.
         confidence: that each bound holds: 1 less the rate of false alarms.
@@ -123,19 +123,26 @@ def one_run(
     terms = terms_of(claim, delta, confidence)
     curve = _curve_of(claim, terms) if terms.has_claim else None
     included = np.array(jax.random.bernoulli(keys[0], 0.5, (canaries,)))
-    scores = np.asarray(training(included.copy(), keys[1]), dtype=float)
-    if scores.shape != included.shape or not np.isfinite(scores).all():
-        raise ValueError(
-            f"training must return a finite number a canary, ({canaries},), and no NaN"
-        )
-    if canaries > 1 and np.ptp(scores) == 0:
-        raise ValueError("training must return different scores, got one constant score")
+    scores = _scores(training, included, keys[1])
     correct = _correct(scores, included, count)
     counts = correct, count, canaries
     alpha = 1.0 - terms.confidence
     refuted = None if curve is None else is_refuted(curve, *counts, alpha)
     bounds = _bounds(terms.delta, *counts, alpha)
     return OneRunAudit(*bounds, *terms[:3], refuted, *counts)
+
+
+def _scores(training: Any, included: np.ndarray, key: Key) -> np.ndarray:
+    """Scores of the canaries from one training: finite, not all equal."""
+    canaries = included.size
+    scores = np.asarray(training(included.copy(), key), dtype=float)
+    if scores.shape != included.shape or not np.isfinite(scores).all():
+        raise ValueError(
+            f"training must return a finite number a canary, ({canaries},), and no NaN"
+        )
+    if canaries > 1 and np.ptp(scores) == 0:
+        raise ValueError("training must return different scores, got one constant score")
+    return scores
 
 
 def _bounds(

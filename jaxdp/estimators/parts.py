@@ -67,8 +67,8 @@ def _require_no_repeats(ensemble: Any, fits: list[Any]) -> None:
     Each fit has a record of the bags that it was in: the parameters may have changed since.
     """
     kind = type(ensemble).__name__
-    records = [getattr(fit, "_fit_record", None) for fit in fits]
-    if not all(record and record.bags for record in records):
+    records = [fit._fit_record for fit in fits if hasattr(fit, "_fit_record")]
+    if len(records) < len(fits) or not all(record.bags for record in records):
         raise ValueError(
             f"fitted holds a {kind} whose parts do not say how `fit` drew their records: pass the "
             "parts instead, if no record was repeated"

@@ -67,7 +67,7 @@ def test_false_alarms_are_as_rare_as_said():
     known = {"claim": 1.0, "guesses": 50, "confidence": 0.8}
     keys = jax.random.split(KEY, 100)
     found = [dp.audit.one_run(response, 50, **known, key=key) for key in keys]
-    by_curve = sum(each.is_refuted for each in found)
+    by_curve = sum(bool(each.is_refuted) for each in found)
     assert by_curve == sum(each.epsilon_lower > 1.0 for each in found)
     assert 0 < by_curve <= sum(each.epsilon_lower_binomial > 1.0 for each in found) <= 25
 

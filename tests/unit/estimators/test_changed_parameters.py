@@ -65,7 +65,7 @@ def test_a_bag_is_judged_by_its_fit():
     with pytest.raises(ValueError, match="takes the place of another"):
         total_privacy(replaced)
     inside = VotingClassifier([("a", BaggingClassifier(BAYES, 2))]).fit(FEATURES, SIGN)
-    inside.estimators_[0].set_params(bootstrap=False)
+    next(iter(inside.estimators_)).set_params(bootstrap=False)
     with pytest.raises(ValueError, match="several times"):
         total_privacy(inside)
     for part in drawn.estimators_:
