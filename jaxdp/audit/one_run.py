@@ -102,8 +102,7 @@ def one_run(
     One run cannot distinguish a mechanism from one that reveals all canaries at once with a
     probability of 1 - confidence or less, so bounds stay below the truth for any number of
     canaries; bounds on epsilon are 0 unless `canaries` times `delta` is well below that. Source:
-    see the module. Scores that are constant, not finite or of another shape, a claim that nothing
-    could refute, and other bad arguments: `ValueError`.
+    see the module. Constant, infinite or misshapen scores, and other bad arguments: `ValueError`.
 
     >>> import jax
     >>> import jaxdp as dp
