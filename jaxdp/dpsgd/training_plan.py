@@ -159,9 +159,7 @@ def plan(
     records = checks.positive_integer("dataset_size", options.get("dataset_size"))
     made = _uncalibrated(training, records, clips, (*groups, *_leaves(params)), noise, release)
     if budget is not None:
-        target = as_budget(budget)
-        made = dataclasses.replace(made, noise_multiplier=_calibrated(target, made))
-        made = dataclasses.replace(made, delta=_own_delta(target, made))
+        made = _with_budget(as_budget(budget), made)
     unit_scales = _unit_scales(clips, made.sizes, allocation, noise)
     scales = round_up(made.noise_multiplier * unit_scales, 8)
     scales = checks.noise_scale("scales for this clip and budget", scales)
@@ -269,6 +267,12 @@ def _calibrated(budget: Budget, plan: Plan) -> Reals:
     if not bool(jnp.isfinite(multiplier)):
         raise ValueError(f"budget cannot be met by {plan.family} noise: it would be infinite")
     return multiplier
+
+
+def _with_budget(budget: Budget, plan: Plan) -> Plan:
+    """The plan with the noise multiplier and the delta of a budget."""
+    plan = dataclasses.replace(plan, noise_multiplier=_calibrated(budget, plan))
+    return dataclasses.replace(plan, delta=_own_delta(budget, plan))
 
 
 def _own_delta(budget: Budget, plan: Plan) -> float:
