@@ -89,9 +89,6 @@ class Filter(Locked, Saved):
 
     def __init__(self, budget: Currency | BudgetLike):
         budget = as_currency(budget)
-        if type(budget) not in _KINDS.values():
-            kinds = ", ".join(("Budget", *_KINDS))
-            raise TypeError(f"budget must be one of {kinds}, got {type(budget).__name__}")
         super().__init__()
         self._budget = budget
         self._limits = measure(budget, ledger.exact("budget", numbers(budget)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Any, NamedTuple
 
@@ -38,9 +39,10 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
     `ValueError` for other shapes: without an axis of examples, the gradient of a batch would count
     as one example a row. A gradient that is not finite, or above 1e154 thresholds, counts as 0.
     Mask examples with gradients of 0. To clip a batch in parts, clip each part, add the sums, then
-    apply `add_noise`. Norms are computed in float64, and entries are truncated towards 0 to
-    multiples of 2^-30 of the threshold, so sums are exact: one example moves the sum of up to 4e6
-    examples by at most its own share, in any order.
+    apply `add_noise`. `optax.masked` around it raises `ValueError`: it would pass the gradients of
+    the other parameters on as they are. Norms are computed in float64, and entries are truncated
+    towards 0 to multiples of 2^-30 of the threshold, so sums are exact: one example moves the sum
+    of up to 4e6 examples by at most its own share, in any order.
 
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
@@ -168,9 +170,33 @@ def by_example(values: jax.Array, leaf: jax.Array) -> jax.Array:
 def _require_shapes(gradients: Any, plan: Plan, *, examples: bool) -> None:
     """`ValueError` unless shapes match the plan, after an axis of examples if `examples`."""
     lead = ("examples",) if examples else ()
+    _require_unmasked(gradients, plan)
     batch = require_parameters("gradients", gradients, plan, lead)
     if examples:
         same_length({name: leaf.shape[0] for name, leaf in batch.items()}, "examples")
+
+
+def _require_unmasked(gradients: Any, plan: Plan) -> None:
+    """`ValueError` inside of `optax.masked`, which passes the masked gradients on as they are.
+
+    `optax.partition` masks as well, and has a transformation for every leaf.
+    """
+    leaves = jax.tree.leaves(gradients, is_leaf=lambda x: isinstance(x, optax.MaskedNode))
+    if not any(isinstance(leaf, optax.MaskedNode) for leaf in leaves):
+        return
+    masks, frame = [], sys._getframe()
+    while frame is not None and frame.f_back is not None:
+        if frame.f_code.co_qualname.startswith("masked.<locals>.update"):
+            masks.append(frame.f_back.f_code.co_qualname)
+        frame = frame.f_back
+    if not masks or not all(name.startswith("partition.<locals>.") for name in masks):
+        found, leaves = len(jax.tree.leaves(gradients)), len(plan.shapes)
+        count = "" if found == leaves else f"have the plan's {leaves} leaves, got {found}, and "
+        raise ValueError(
+            f"gradients must {count}not be masked by optax.masked, which passes the gradients of "
+            "the other parameters on without clipping or noise: use optax.partition with "
+            "optax.set_to_zero() for them, or differentiate the trained parameters alone"
+        )
 
 
 def require_parameters(

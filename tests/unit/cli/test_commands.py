@@ -77,8 +77,14 @@ def test_words_and_comparisons(run):
     words = run("statement", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING)
     assert words.exit_code == 0
     text = dp.dpsgd.statement(1.0, 1e-6, sampling_prob=0.01, steps=1000)
-    assert words.stdout.split() == text.split()
+    assert words.stdout.split() == str(text).split()
     assert max(map(len, words.stdout.splitlines())) <= 80
+    asked = ["statement", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING, "--json"]
+    fields = json.loads(run(*asked).stdout)
+    numbers = [fields[name] for name in ("epsilon", "delta", "mu", "advantage")]
+    assert tuple(numbers) == text[:4]
+    assert tuple(fields["sentences"]) == text.sentences
+    assert fields["statement"] == str(text)
 
 
 def test_comparisons(run):
