@@ -41,7 +41,7 @@ class UnsupportedError(Exception):
 
 
 def require_replaced(event: Any, relation: str) -> None:
-    """`UnsupportedError` for a tree where a record is added or removed: it moves all that follow."""
+    """`UnsupportedError` for a tree if a record is added or removed: it moves all that follow."""
     if relation == "add_remove":
         raise UnsupportedError(
             event,
