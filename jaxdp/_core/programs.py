@@ -98,7 +98,9 @@ def enable_cache(path: str | os.PathLike[str] | None = None) -> Path:
 
     Returns:
         The folder, open to this user alone, as programs are read from it. `ValueError` for one
-        that others own or may enter: it is left as it is. `OSError` where it cannot be written to.
+        that others own or may enter, or that lies below a folder in which everyone can rename it
+        (writable by everyone, without the sticky bit of /tmp): it is left as it is. `OSError`
+        where it cannot be written to.
 
     Call it before anything is compiled. It is on in the command line and never on import.
 
@@ -116,6 +118,13 @@ def enable_cache(path: str | os.PathLike[str] | None = None) -> Path:
             "path must be a folder of this user alone (mode 0700), got mode "
             f"{stat.S_IMODE(found.st_mode):04o} at {folder}"
         )
+    for above in {*folder.absolute().parents, *folder.resolve().parents}:
+        mode = above.stat().st_mode
+        if os.name == "posix" and mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise ValueError(
+                "path must lie below folders in which others cannot replace it, got mode "
+                f"{stat.S_IMODE(mode):04o} at {above}"
+            )
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"the cache cannot be written to: {folder}")
     jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -17,6 +17,7 @@ from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import xp
 from jaxdp._core.tracing import outside_traces
 from jaxdp._core.types import Lanes, Reals
+from jaxdp._numeric.double_double import dot_up, rounded_up
 from jaxdp.accountant import engines, inverse, profile
 from jaxdp.accountant.batches import in_pieces, piece_of
 from jaxdp.accountant.bounds import LogBounds
@@ -24,7 +25,6 @@ from jaxdp.accountant.cascade import Finish, Step, StopWhen, answered
 from jaxdp.accountant.composition import (
     Term,
     Terms,
-    add_up,
     exchanged,
     is_gaussian,
     one_release,
@@ -139,7 +139,10 @@ def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
 
 @compiled
 def _renyi(terms: Terms, order: Reals) -> Reals:
-    return add_up(terms, lambda term: term.total(term.pair.renyi(order[..., None])))
+    each = [xp.broadcast_arrays(term.count, term.pair.renyi(order[..., None])) for term in terms]
+    counts, values = (xp.concatenate(x, axis=-1) for x in zip(*each, strict=True))
+    # Of infinite order a sum of largest losses, not below the exact one.
+    return rounded_up(dot_up(counts, values))
 
 
 def _worst_of(

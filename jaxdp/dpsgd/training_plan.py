@@ -151,7 +151,7 @@ def plan(
         raise ValueError("give either budget or noise_multiplier, and None for the other")
     options = dict(schedule)
     multiplier = 1.0 if noise_multiplier is None else noise_multiplier
-    training = training_of(multiplier, options)
+    training = training_of(multiplier, _of_the_account(options))
     _check_choices(allocation, noise, training.relation)
     lattice.require(release, noise_of(noise))
     groups = _groups(params, groups)
@@ -164,6 +164,13 @@ def plan(
     scales = round_up(made.noise_multiplier * unit_scales, 8)
     scales = checks.noise_scale("scales for this clip and budget", scales)
     return dataclasses.replace(made, scales=scales)
+
+
+def _of_the_account(options: dict[str, Any]) -> dict[str, Any]:
+    """The schedule, without a dataset_size that only divides the sums of a plan."""
+    if any(options.get(name) is not None for name in ("batch_size", "batch_size_limit")):
+        return options
+    return {name: value for name, value in options.items() if name != "dataset_size"}
 
 
 def _uncalibrated(

@@ -15,6 +15,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import LEAST_NORMAL, ULP, lifted, log1m, round_up
+from jaxdp.noise.kernels.divergence import at_every_order
 from jaxdp.noise.structure import Singularities, Structure
 
 T = TypeVar("T")
@@ -251,12 +252,9 @@ def _log_delta(noise: Noise, shift: Reals, epsilon: Reals) -> Reals:
 
 def renyi_of(noise: Noise, shift: Reals, order: Reals) -> Reals:
     """`Noise.renyi` of arrays of one shape."""
-    largest, excess = noise._pure_epsilon(shift), order - 1.0
-    usual = (largest > 0) & (shift < xp.inf) & (excess < xp.inf)
-    value = noise._divergence(xp.where(usual, shift, 1.0), xp.where(usual, excess, 1.0))
-    # No shift has no divergence of any order; an infinite order or shift has the largest loss.
-    value = xp.where(usual, xp.minimum(value, largest), largest)
-    return lifted(xp.where(xp.isnan(excess), xp.nan, value), largest > 0)
+    largest = noise._pure_epsilon(shift)
+    value = at_every_order(noise._divergence, shift, order - 1.0, largest)
+    return lifted(value, largest > 0)
 
 
 @jitted

@@ -279,3 +279,17 @@ def test_parameters_are_floating_point_numbers(leaf):
     five = jnp.zeros(5, leaf.dtype)
     with pytest.raises(ValueError, match=f"params must contain floating-point .* {leaf.dtype}"):
         dpsgd.train(lambda p, x: 1.0, five, np.ones((3, 5)), PLAN, optax.sgd(1.0), KEY)
+
+
+@pytest.mark.parametrize("ask", [dpsgd.epsilon, dpsgd.shuffled_bounds, dpsgd.Phase])
+def test_a_size_without_an_effect_is_refused(ask):
+    """A probability has the rate already, or a scheme does; of a limit the size has an effect."""
+    target = () if ask is dpsgd.Phase else (1e-6,)
+    with pytest.raises(ValueError, match=r"dataset_size=10, batch_size=None, sampling_prob=0\.1"):
+        ask(1.0, *target, sampling_prob=0.1, dataset_size=10, steps=3)
+    if ask is dpsgd.epsilon:
+        scheme = dp.sampling.Poisson(0.1)
+        with pytest.raises(ValueError, match="sampling must be a name where dataset_size"):
+            ask(1.0, *target, sampling=scheme, dataset_size=10, steps=3)
+        cut = {"sampling": "truncated", "batch_size_limit": 4, "sampling_prob": 0.1}
+        assert ask(1.0, *target, **cut, dataset_size=10, steps=3) > 0
