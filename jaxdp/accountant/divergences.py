@@ -49,17 +49,17 @@ _ROUNDED = 4096
 _AT_ONCE = 512
 
 
-def log_delta_of(terms: Terms, epsilon: Lanes) -> Lanes:
+def log_delta_of(terms: Terms, epsilon: Lanes) -> Reals:
     """Upper bounds on log delta of lanes at real epsilons."""
     return _in_pieces(_compiled_log_delta, terms, epsilon)
 
 
-def epsilon_of(terms: Terms, delta: Lanes) -> Lanes:
+def epsilon_of(terms: Terms, delta: Lanes) -> Reals:
     """Upper bounds on the least epsilons >= 0 of lanes; infinite where there is none."""
     return _in_pieces(_compiled_epsilon, terms, delta)
 
 
-def _in_pieces(function: Callable[..., Lanes], terms: Terms, values: Lanes) -> Lanes:
+def _in_pieces(function: Callable[..., Reals], terms: Terms, values: Lanes) -> Reals:
     if not checks.all_concrete(terms, values):
         return function(terms, values)
     releases = sum(term.count.shape[-1] for term in terms)
@@ -136,7 +136,7 @@ def _epsilon(terms: Terms, delta: Lanes) -> Lanes:
     inside = ~((delta <= 0) | (delta >= 1))  # true for NaN
     safe = xp.where(inside, delta, 0.5)
 
-    def bound(terms: Terms, delta: Lanes, s: Reals) -> Reals:
+    def bound(terms: Terms, delta: Reals, s: Reals) -> Reals:
         gain, entropy = _cumulant(terms, s), conversion_entropy(s)
         log_delta = xp.log(delta) - rounding_slack(delta)
         size = gain + entropy + xp.abs(log_delta)

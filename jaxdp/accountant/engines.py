@@ -198,7 +198,7 @@ def epsilon_by_divergences(terms: Terms, delta: Lanes, *_: Any) -> LogBounds:
     return _above_all(divergences.epsilon_of(terms, delta))
 
 
-def _above_all(upper: Lanes) -> LogBounds:
+def _above_all(upper: Reals) -> LogBounds:
     return LogBounds(xp.full_like(upper, -xp.inf), upper)
 
 
