@@ -143,7 +143,7 @@ def noised(plan: Plan, updates: Any, state: NoiseState) -> tuple[Any, NoiseState
     _require_shapes(updates, plan, examples=False)
     if any(_NOISY.get(id(leaf)) is leaf for leaf in leaves):
         raise ValueError("updates must be sums of clipped gradients: add_noise is there twice")
-    following, now = jax.random.split(checked_key(state.key, leaves))
+    following, now = jax.random.split(checked_key(state.key, leaves, plan))
     noise, size = noise_of(plan.family), sum(plan.sizes)
     # Of a vector of ones, in the norm that the noise counts.
     norm = size**0.5 if plan.family == "gaussian" else size
