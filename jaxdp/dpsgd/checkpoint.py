@@ -31,7 +31,7 @@ from jaxdp._core.random_key import kind_of, secure_key, stored_key
 from jaxdp._core.types import Key
 from jaxdp.dpsgd.training_plan import Plan
 
-_FORMAT = Format("training by DP-SGD", version=2)
+_FORMAT = Format("training by DP-SGD", version=3)
 # What reading a sealed file that this module did not write may raise. derived
 _MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
 # Arguments that are compared only where one version of JAX traced both.

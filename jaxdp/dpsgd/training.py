@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,16 +21,21 @@ from jaxdp._core.progress import shown
 from jaxdp._core.random_key import ONE_KEY, checked_key
 from jaxdp._core.types import Key
 from jaxdp.dpsgd.checkpoint import Checkpoint, fingerprints
+from jaxdp.dpsgd.clipping import clipped_sums
+from jaxdp.dpsgd.dense_layers import gradients_of
 from jaxdp.dpsgd.training_plan import Plan, require_floating
 from jaxdp.dpsgd.transformations import (
     NoiseState,
-    by_example,
-    clip_groups,
     initial_noise,
     noised,
     require_parameters,
 )
 from jaxdp.sampling.base import in_parts
+
+# Examples at a time, about. measured: benchmarks/bench_training.py
+_PART = 256
+# Parts have a multiple of it as many examples. chosen: above the examples added up at a time
+_PADDING = 16
 
 
 def train(
@@ -40,7 +46,7 @@ def train(
     optimizer: optax.GradientTransformation,
     key: Key | None = None,
     *,
-    part: int = 256,
+    part: int | None = None,
     every: int = 100,
     callback: Callable[[int, Any], object] | None = None,
     path: str | os.PathLike[str] | None = None,
@@ -55,7 +61,8 @@ def train(
         plan: made by `dp.dpsgd.plan`.
         optimizer: of optax, for the noisy mean gradient.
         key: of samples and noise; None reads one from the operating system.
-        part: number of per-example gradients in memory at once.
+        part: number of per-example gradients in memory at once; None: chosen by the expected batch,
+            at most 432.
         every, callback: callback(steps made, params) after each `every` steps and the last one.
         path: of a checkpoint file, which is replaced then. If it exists, the training resumes from
             it and ends the same, bit for bit. It holds the key: protect it as you do the records.
@@ -85,6 +92,8 @@ def train(
     _check_order(loss, plan, optimizer)
     _require_host(params, data, key)
     key = None if key is None else checked_key(key)
+    chosen = _part_of(float(plan.expected_batch)) if part is None else part
+    part = checks.positive_integer("part", chosen)
     options = _Options(part, checks.positive_integer("every", every), callback, progress)
     return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), options)
 
@@ -120,7 +129,7 @@ def _run(
     inputs = functools.partial(fingerprints, loss, params, data, optimizer)
     n_done, params, state = file.reached(params, first, inputs)
     zero = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf)), params)
-    part_sum, step = _part_sum(loss, clip_groups(plan)), _step(plan, optimizer)
+    part_sum, step = _part_sum(loss, plan), _step(plan, optimizer)
     for made in shown(range(n_done + 1, plan.steps + 1), "steps", options.progress):
         total = zero
         for indices, mask in zip(*in_parts(batch_of(made - 1), options.part), strict=True):
@@ -170,17 +179,22 @@ def _require_host(*trees: Any) -> None:
         )
 
 
-def _part_sum(loss: Callable[[Any, Any], jax.Array], clipping: optax.GradientTransformation) -> Any:
+def _part_sum(loss: Callable[[Any, Any], jax.Array], plan: Plan) -> Any:
     """A sum, and the clipped gradients of some more records, those that the mask takes."""
 
     def part_sum(total: Any, params: Any, data: Any, indices: jax.Array, mask: jax.Array) -> Any:
         examples = jax.tree.map(lambda x: x[indices], data)
-        gradients = jax.vmap(jax.grad(loss), (None, 0))(params, examples)
-        gradients = jax.tree.map(lambda g: jnp.where(by_example(mask, g), g, 0.0), gradients)
-        clipped, _ = clipping.update(gradients, optax.EmptyState())
-        return jax.tree.map(jnp.add, total, clipped)
+        sums = clipped_sums(plan, gradients_of(loss, params, examples), mask)
+        return jax.tree.map(jnp.add, total, jax.tree.unflatten(jax.tree.structure(params), sums))
 
     return shared_jit(part_sum)
+
+
+def _part_of(expected: float) -> int:
+    """Number of examples at a time: few parts hold most batches, and are padded by little."""
+    parts = max(1, round(expected / _PART))
+    likely = expected + 2.0 * math.sqrt(expected)
+    return _PADDING * math.ceil(likely / (parts * _PADDING))
 
 
 def _step(plan: Plan, optimizer: optax.GradientTransformation) -> Any:
