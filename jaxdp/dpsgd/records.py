@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding
 
 from jaxdp._core import checks
 from jaxdp._core.checks import records_of_tree
@@ -39,7 +39,7 @@ def records_of(data: Any, count: int | None) -> Records:
         raise ValueError(f"records must be the {found} of data, or None, got {count}")
     if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
         return Records(found, lambda indices: _copied(data, indices), lambda: digest_of(data))
-    on_device = jax.tree.map(jnp.asarray, data)
+    on_device = jax.tree.map(_on_device, data)
     return Records(found, lambda indices: _rows(on_device, indices), lambda: digest_of(on_device))
 
 
@@ -65,12 +65,16 @@ def _copied(data: Any, indices: np.ndarray) -> Any:
 
 @jax.jit
 def _rows(data: Any, indices: jax.Array) -> Any:
-    """Rows of arrays; of arrays that are sharded by their types, on every device."""
+    """Rows of arrays on devices."""
+    return jax.tree.map(lambda x: x[indices], data)
 
-    def taken(x: jax.Array) -> jax.Array:
-        kind = jax.typeof(x).sharding
-        if not any(kind.spec):
-            return x[indices]
-        return x.at[indices].get(out_sharding=NamedSharding(kind.mesh, PartitionSpec()))
 
-    return jax.tree.map(taken, data)
+def _on_device(leaf: Any) -> jax.Array:
+    """The array where it lies, with axes of a mesh that the compiler divides, not types."""
+    array = jnp.asarray(leaf)
+    sharding = array.sharding
+    if not isinstance(sharding, NamedSharding):
+        return array
+    mesh: Any = sharding.mesh
+    auto = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+    return jax.device_put(array, NamedSharding(auto, sharding.spec))
