@@ -57,14 +57,12 @@ def train(
     Args:
         loss: loss(params, example) for one example, a tree like `data` without its leading axis.
         params: the initial parameters.
-        data: a tree of arrays with a common leading axis of records, also sharded; with
-            `np.memmap` arrays, which are read batch by batch; or a function of indices that returns
-            such a tree with one row an index.
+        data: a tree of arrays with a common leading axis of records; `np.memmap` arrays are read
+            batch by batch. Or a function of indices that returns such a tree, one row an index.
         plan: made by `dp.dpsgd.plan`.
         optimizer: of optax, for the noisy mean gradient.
         key: of samples and noise; None reads one from the operating system.
-        part: number of per-example gradients in memory at once; None: chosen by the expected batch,
-            at most 432.
+        part: number of per-example gradients in memory at once; None: by the expected batch.
         every, callback: callback(steps made, params) after each `every` steps and the last one.
         path: of a checkpoint file, which is replaced then. If it exists, the training resumes from
             it and ends the same, bit for bit. It holds the key: protect it as you do the records.
@@ -95,10 +93,9 @@ def train(
     _check_order(loss, plan, optimizer)
     _require_host(params, data, key)
     key = None if key is None else checked_key(key)
-    chosen = _part_of(float(plan.expected_batch)) if part is None else part
-    part = checks.positive_integer("part", chosen)
-    options = _Options(part, checks.positive_integer("every", every), callback, progress)
-    read = records_of(data, records)
+    part = _part_of(float(plan.expected_batch)) if part is None else part
+    sizes = checks.positive_integer("part", part), checks.positive_integer("every", every)
+    options, read = _Options(*sizes, callback, progress), records_of(data, records)
     return _run(loss, params, read, plan, optimizer, Checkpoint(path, plan, key), options)
 
 
