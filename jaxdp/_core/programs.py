@@ -67,22 +67,24 @@ def shared_jit(function: Callable[..., Any]) -> Callable[..., Any]:
         types = tree, tuple(map(jax.typeof, leaves))
         if types not in programs:
             traced = Traced.of(function, *args)
-            programs[types] = _program(traced), traced
+            programs[types] = _program(traced, types[1]), traced
         run, traced = programs[types]
         return jax.tree.unflatten(traced.structure, run(traced.consts, leaves))
 
     return call
 
 
-def _program(traced: Traced) -> Callable[..., Any]:
+def _program(traced: Traced, types: tuple[Any, ...]) -> Callable[..., Any]:
     if not traced.is_text_alone:
         return _compiled(traced.jaxpr)
     digest = hashlib.sha256(traced.text.encode()).hexdigest()
-    return _kept(Traced(digest, traced.jaxpr, [], None))
+    return _kept(Traced(digest, traced.jaxpr, [], None), types)
 
 
 @functools.lru_cache(maxsize=_MOST)
-def _kept(traced: Traced) -> Callable[..., Any]:
+def _kept(traced: Traced, types: tuple[Any, ...]) -> Callable[..., Any]:
+    """The program of a text; a text does not say on which devices the arguments lie."""
+    del types
     return _compiled(traced.jaxpr)
 
 

@@ -15,13 +15,10 @@ from jaxdp._core import checks
 from jaxdp._core.checks import same_length
 from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.types import Key
-from jaxdp._numeric.elementary import ULP
+from jaxdp.dpsgd.clipping import clipped_sums
 from jaxdp.dpsgd.training_plan import Plan, noise_of
 from jaxdp.solvers import lattice
-from jaxdp.solvers.lattice import power_of_two
 
-# Bits of a clipped entry below its threshold. derived: 2^22 such entries add up exactly.
-_BITS = 30
 # Noisy means by identity, while they live: outputs of `add_noise`.
 _NOISY: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
@@ -59,24 +56,7 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
         checks.require_float64()
         leaves, structure = jax.tree.flatten(updates)
         _require_shapes(updates, plan, examples=True)
-        squares = [jnp.zeros(leaves[0].shape[0]) for _ in plan.sizes]
-        for leaf, group in zip(leaves, plan.members, strict=True):
-            # Units of the threshold: no norm near it under- or overflows.
-            scaled = leaf.astype(jnp.float64) / plan.clips[group]
-            squares[group] += jnp.sum(scaled**2, axis=tuple(range(1, leaf.ndim)))
-        factors = []
-        for square, size in zip(squares, plan.sizes, strict=True):
-            # Less by more than the rounding of a sum of `size` squares, its root and quotients.
-            margin = 1.0 - (size + 16.0) * ULP
-            factor = jnp.minimum(1.0, margin / jnp.sqrt(square))
-            factors.append(jnp.where(jnp.isfinite(square), factor, 0.0))
-        units = power_of_two(plan.clips, -_BITS)
-        sums = []
-        for leaf, group in zip(leaves, plan.members, strict=True):
-            rows = by_example(factors[group], leaf)
-            clipped = jnp.where(rows > 0, leaf.astype(jnp.float64), 0.0) * rows
-            multiples = jnp.trunc(clipped / units[group])
-            sums.append(jnp.sum(multiples, axis=0) * units[group])
+        sums = clipped_sums(plan, leaves)
         return jax.tree.unflatten(structure, sums), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
@@ -145,26 +125,22 @@ def noised(plan: Plan, updates: Any, state: NoiseState) -> tuple[Any, NoiseState
     _require_shapes(updates, plan, examples=False)
     if any(_NOISY.get(id(leaf)) is leaf for leaf in leaves):
         raise ValueError("updates must be sums of clipped gradients: add_noise is there twice")
-    following, now = jax.random.split(checked_key(state.key, leaves))
+    following, now = jax.random.split(checked_key(state.key, leaves, plan))
     noise, size = noise_of(plan.family), sum(plan.sizes)
     # Of a vector of ones, in the norm that the noise counts.
     norm = size**0.5 if plan.family == "gaussian" else size
     ratio = 1.0 / (plan.noise_multiplier * norm)
     if_unfinished = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
-    noisy = []
-    keys = jax.random.split(now, len(leaves))
-    for leaf, group, dtype, seed in zip(leaves, plan.members, plan.dtypes, keys, strict=True):
-        scale = plan.scales[group]
-        added = lattice.added(noise, scale, ratio, seed, leaf.shape, plan.release)
+    groups = lattice.added_to_groups(noise, plan.scales, ratio, now, plan.sizes, plan.release)
+    noisy, ends = [], [0] * len(groups)
+    for leaf, group, dtype in zip(leaves, plan.members, plan.dtypes, strict=True):
+        start = ends[group]
+        ends[group] += leaf.size
+        added = groups[group].part(start, leaf.shape)
         total = added.to(leaf.astype(jnp.float64))
         noisy.append((if_unfinished * total / plan.expected_batch).astype(dtype))
     _NOISY.update({id(leaf): leaf for leaf in noisy})
     return jax.tree.unflatten(structure, noisy), NoiseState(following, state.made + 1)
-
-
-def by_example(values: jax.Array, leaf: jax.Array) -> jax.Array:
-    """One value an example, broadcast over the rest of `leaf`."""
-    return values.reshape(-1, *(1,) * (leaf.ndim - 1))
 
 
 def _require_shapes(gradients: Any, plan: Plan, *, examples: bool) -> None:
