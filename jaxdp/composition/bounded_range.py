@@ -16,6 +16,7 @@ import numpy as np
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms
@@ -94,5 +95,7 @@ def _tighter(
     if not any(isinstance(term.pair, BoundedRange) for term in terms):
         return pair
     by_renyi = by_divergences(terms, values, both)
-    lower = xp.where(by_renyi < pair.upper, -xp.inf, pair.lower)
+    # The engines may have met the same bound. The lower one of the pair is above the truth then.
+    is_less = by_renyi <= pair.upper + 16.0 * ULP * (1.0 + xp.abs(pair.upper))
+    lower = xp.where(is_less, -xp.inf, pair.lower)
     return LogBounds(lower, xp.where(by_renyi < pair.upper, by_renyi, pair.upper))  # NaN stays

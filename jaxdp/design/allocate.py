@@ -93,7 +93,7 @@ def allocate(
     [ 8.342 16.684]
     """
     _check_choices(family, method, weights)
-    budget = _in_a_kind(family, budget)
+    budget = _in_a_kind(budget)
     if method == "exact":
         if family == "laplace" and isinstance(budget, Budget) and not _is_pure(budget):
             if counts is not None:
@@ -109,10 +109,9 @@ def allocate(
     return _composed(family, scales, finite, counts, budget) if family in _INTEGERS else scales
 
 
-def _in_a_kind(family: str, budget: object) -> Budget | GDP | PureDP | ZCDP:
-    """A GDP and a ZCDP as they are, and the PureDP of a Laplace; else the `Budget`."""
-    own = (GDP, ZCDP, PureDP) if _closed(family) == "laplace" else (GDP, ZCDP)
-    return budget if isinstance(budget, own) else as_budget(budget)
+def _in_a_kind(budget: object) -> Budget | GDP | PureDP | ZCDP:
+    """A GDP, a ZCDP and a PureDP as they are; anything else as its `Budget`."""
+    return budget if isinstance(budget, GDP | ZCDP | PureDP) else as_budget(budget)
 
 
 def _closed(family: str) -> str:

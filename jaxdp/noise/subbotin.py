@@ -139,7 +139,8 @@ class Subbotin(Noise):
         beyond = _log_delta_beyond(r, epsilon, power, log_place, value)
         # The closed form's value, with the derivatives (in the power as well) of the general one.
         value = value + xp.where(pure & ~outside, lax.stop_gradient(exact - value), 0.0)
-        return xp.where(pure & outside, exact, xp.where(outside, beyond, value))
+        is_exact = pure & (xp.abs(epsilon) >= r)
+        return xp.where(is_exact, exact, xp.where(outside, beyond, value))
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """Quadrature (`kernels.divergence`), for p > 20 rounded up by 3e-14 (p^2 - 400) of it."""
