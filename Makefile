@@ -13,7 +13,7 @@ QUICK = $(shell XLA_FLAGS=$(OLDER) $(PY) -c 'import jax; jax.devices()' 2>/dev/n
   --xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0
 PYTEST := $(RUN) pytest -n auto --dist worksteal
 
-.PHONY: install demo test check test-long fuzz bench reproduce docs notebooks dist format clean
+.PHONY: install demo test check test-long test-tenth test-oldest fuzz bench reproduce docs notebooks dist format clean
 
 install: $(STAMP)
 
@@ -43,6 +43,23 @@ check: $(STAMP)
 
 test-long: $(STAMP)
 	$(PYTEST)
+
+# A tenth of the long tests, another one after each commit.
+test-tenth: $(STAMP)
+	$(PYTEST) -m long --tenth $(or $(TENTH),$(shell git rev-list --count HEAD))
+
+# The least version of every dependency, in an environment of its own.
+OLDEST := build/oldest/bin/python
+test-oldest:
+	$(PYTHON) -m venv --clear build/oldest
+	$(OLDEST) tests/least_versions.py > build/oldest/pins.txt
+	$(OLDEST) -m pip install --quiet --disable-pip-version-check -r build/oldest/pins.txt
+	PYTHONPATH=. $(OLDEST) -m jaxdp --help > build/oldest/help.txt
+	PYTHONPATH=. $(OLDEST) -m pytest -m 'not long' \
+	  -W ignore::DeprecationWarning tests/unit/test_import.py tests/unit/cli/test_commands.py \
+	  tests/unit/guarantee/test_budget.py tests/unit/interop/test_dp_accounting.py \
+	  tests/unit/optimal/test_optimal_noise.py tests/unit/plot tests/unit/sweep/test_sweep.py \
+	  tests/unit/estimators/test_dp_pca.py tests/unit/dpsgd/test_batches.py
 
 fuzz: $(STAMP)
 	XLA_FLAGS="$(QUICK)" PYTHONPATH=tests/contract:tests/truth $(PY) -W error tests/contract/fuzz.py

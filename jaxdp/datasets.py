@@ -84,7 +84,7 @@ def _table(name: str, fetch: Callable[[], tuple[list[str], list[list[str]]]]):
     """Column names, rows of strings and source: from a local file, else from `fetch`."""
     path = _local(name)
     if path is not None:
-        with gzip.open(path, "rt", newline="") as file:
+        with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
         return header, rows, str(path)
     checks.extra("sklearn", "learn")

@@ -254,9 +254,11 @@ def release(
 
     Inside of `jit`, `vmap`, `grad` and loops, pass a key that is mapped as the value is. Without
     one, or with a constant, all calls and entries would share the same noise, which cancels in
-    differences: `ValueError`, also for a ledger there. Not detected, and to be avoided: one key
-    that is passed to an inner `jit` under `vmap(..., in_axes=(0, None))`, carried unchanged by a
-    loop, made from a constant inside of `jit`, or passed to every device.
+    differences: `ValueError`, also within inner functions, and for a ledger there. If `vmap` maps
+    the condition of `cond` or `switch`, JAX copies the key, and equal keys of a batch are replaced
+    by different ones. Not detected, and to be avoided: one key that a loop carries unchanged, that
+    is made from a constant inside of `jit`, that the function of a `pure_callback` closes over, or
+    that `pmap` or `shard_map(..., check_vma=False)` passes to every device.
     Source: the modules `released` and `noise.kernels.whole_draws`.
 
     >>> import jaxdp as dp

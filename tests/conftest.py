@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,26 @@ settings.load_profile("jaxdp")
 _MARKED = "pytestmark = pytest.mark.float64"
 # Linux gives a process 65,530 mappings; every compilation keeps some, and without more XLA crashes.
 _MANY_MAPPINGS = 25_000
+
+# Parts of the long suite. A digest of its name places a test, so that new ones move no other.
+_TENTHS = 10
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tenth", type=int, help="of the long tests, run those of this tenth only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tenth = config.getoption("tenth")
+    if tenth is None:
+        return
+
+    def is_kept(item: pytest.Item) -> bool:
+        is_of_tenth = zlib.crc32(item.nodeid.encode()) % _TENTHS == tenth % _TENTHS
+        return item.get_closest_marker("long") is None or is_of_tenth
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_kept(item)])
+    items[:] = [item for item in items if is_kept(item)]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -64,7 +64,7 @@ class SSPLasso(LinearRegressor):
         values = np.asarray(theta)
         if not np.isfinite(values).all():
             raise ValueError(f"budget must be one that Gaussian noise can meet, got {budget}")
-        self.guarantee_ = self._spent(spent)
+        self._finish(spent)
         self.coef_ = values[:-1] if intercept else values
         self.intercept_ = float(values[-1]) if intercept else 0.0
         return self

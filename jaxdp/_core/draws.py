@@ -15,7 +15,7 @@ import jax
 
 from jaxdp._core.float64 import as_numpy, is_traced, opening, traced_in_float64
 from jaxdp._core.precision import is_inside, opened
-from jaxdp._core.random_key import require_unshared
+from jaxdp._core.shared_key import unshared
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Names of arguments that are keys.
@@ -49,7 +49,7 @@ def draws_in_float64(
             given = signature.bind(*args, **kwargs).arguments
             key = given.pop(name, None)
             if isinstance(key, jax.Array):
-                require_unshared(key, given)
+                unshared(key, given)
         side = None if keeps_types else 0.0
         return traced_in_float64(function, (args, kwargs), side, is_refused=False)
 

@@ -81,9 +81,22 @@ def write_atomically(
                 # With a descriptor, even of no use here, Python follows the link to the file.
                 os.link(_BY_DESCRIPTOR.format(descriptor), partial, src_dir_fd=descriptor)
         _move(partial, target, replaces)
+        if survives_power_loss:
+            sync_folder(target.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Put the names in a folder on the disk; nothing where folders cannot be opened (Windows)."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _opened(partial: Path, mode: int) -> tuple[int, bool]:

@@ -67,22 +67,24 @@ def shared_jit(function: Callable[..., Any]) -> Callable[..., Any]:
         types = tree, tuple(map(jax.typeof, leaves))
         if types not in programs:
             traced = Traced.of(function, *args)
-            programs[types] = _program(traced), traced
+            programs[types] = _program(traced, types[1]), traced
         run, traced = programs[types]
         return jax.tree.unflatten(traced.structure, run(traced.consts, leaves))
 
     return call
 
 
-def _program(traced: Traced) -> Callable[..., Any]:
+def _program(traced: Traced, types: tuple[Any, ...]) -> Callable[..., Any]:
     if not traced.is_text_alone:
         return _compiled(traced.jaxpr)
     digest = hashlib.sha256(traced.text.encode()).hexdigest()
-    return _kept(Traced(digest, traced.jaxpr, [], None))
+    return _kept(Traced(digest, traced.jaxpr, [], None), types)
 
 
 @functools.lru_cache(maxsize=_MOST)
-def _kept(traced: Traced) -> Callable[..., Any]:
+def _kept(traced: Traced, types: tuple[Any, ...]) -> Callable[..., Any]:
+    """The program of a text; a text does not say on which devices the arguments lie."""
+    del types
     return _compiled(traced.jaxpr)
 
 
@@ -98,7 +100,9 @@ def enable_cache(path: str | os.PathLike[str] | None = None) -> Path:
 
     Returns:
         The folder, open to this user alone, as programs are read from it. `ValueError` for one
-        that others own or may enter: it is left as it is. `OSError` where it cannot be written to.
+        that others own or may enter, or that lies below a folder in which everyone can rename it
+        (writable by everyone, without the sticky bit of /tmp): it is left as it is. `OSError`
+        where it cannot be written to.
 
     Call it before anything is compiled. It is on in the command line and never on import.
 
@@ -116,6 +120,13 @@ def enable_cache(path: str | os.PathLike[str] | None = None) -> Path:
             "path must be a folder of this user alone (mode 0700), got mode "
             f"{stat.S_IMODE(found.st_mode):04o} at {folder}"
         )
+    for above in {*folder.absolute().parents, *folder.resolve().parents}:
+        mode = above.stat().st_mode
+        if os.name == "posix" and mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise ValueError(
+                "path must lie below folders in which others cannot replace it, got mode "
+                f"{stat.S_IMODE(mode):04o} at {above}"
+            )
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"the cache cannot be written to: {folder}")
     jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -11,14 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import chacha, checks
-from jaxdp._core.isolated import is_isolated
+from jaxdp._core.shared_key import unshared
 from jaxdp._core.tracing import TRANSFORMATIONS, is_inside_trace
 from jaxdp._core.types import Key
 
 # Why what draws on the host does not draw while JAX traces.
 ONE_KEY = "its key is used once, and all calls and entries would share its noise"
-# Traces that run once, on one value: none, and those of derivatives. All others repeat or map.
-_RUN_ONCE = ("EvalTrace", "JVPTrace", "LinearizeTrace")
 
 
 def secure_key() -> Key:
@@ -77,7 +75,7 @@ def key_or_new(key: Any, *values: Any) -> Key:
 def checked_key(key: Any, *values: Any) -> Key:
     """`key`, if it is one of `jax.random`, typed or the words of one, and not shared by `values`.
 
-    See `require_unshared`.
+    See `unshared`, which makes equal keys of a batch different.
     """
     dtype = getattr(key, "dtype", None)
     words = dtype == np.uint32 and key.ndim > 0
@@ -87,49 +85,7 @@ def checked_key(key: Any, *values: Any) -> Key:
             "key must be a key of jax.random, such as jax.random.key(seed) or, for "
             f"releases, dp.secure_key(), got {found}"
         )
-    require_unshared(key, *values)
-    return key
-
-
-def require_unshared(key: Any, *values: Any) -> None:
-    """`ValueError` for a key that is a constant of a transformation that traces one of `values`.
-
-    `values` are the protected values and the noise's parameters: all calls of `jit`, or all entries
-    of `vmap`, would have the same noise. Not detected: one key that is passed through an inner
-    `jit`, carried by a loop or passed to every device.
-    """
-    for leaf in jax.tree.leaves(values):
-        if not checks.is_concrete(leaf) and _is_shared(key, leaf):
-            raise ValueError(
-                "key must be an argument of the function that is transformed, mapped as the values "
-                "are: here it is a constant, and all calls and entries would share its noise. Use "
-                "jax.vmap(f)(values, jax.random.split(key, n)), and a new key for each call of jit"
-            )
-
-
-def _is_shared(key: Any, value: Any) -> bool:
-    """True if a transformation that repeats or maps the traced `value` does not trace `key`."""
-    seen, hiding = _traces(key)
-    # An argument of a jaxpr may be of all that is traced around it: it does not say.
-    while hiding is not None:
-        seen.append(hiding)
-        hiding = getattr(hiding, "parent_trace", None)
-    return any(
-        trace not in seen and type(trace).__name__ not in _RUN_ONCE and not is_isolated(trace)
-        for trace in _traces(value)[0]
-    )
-
-
-def _traces(value: Any) -> tuple[list[Any], Any]:
-    """The traces that map or hold a value, and the last one if it hides the value."""
-    traces = []
-    while not checks.is_concrete(value):
-        traces.append(getattr(value, "_trace", None))
-        mapped = getattr(value, "val", getattr(value, "primal", None))
-        if mapped is None:
-            return traces, traces[-1]
-        value = mapped
-    return traces, None
+    return unshared(key, *values)
 
 
 def _undrawn() -> ValueError:

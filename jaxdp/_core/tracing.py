@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from jax.extend.core import get_opaque_trace_state, take_current_trace
+from jax.extend.core import find_top_trace, set_current_trace
 
-with take_current_trace():
-    _NO_TRACE = get_opaque_trace_state()
+# The trace of eager evaluation. A new thread is outside of any transformation, also where a
+# traced function has imported this module.
+with ThreadPoolExecutor(1) as _new_thread:
+    _EAGER = _new_thread.submit(find_top_trace, ()).result()
 
 # Whose functions run once, in Python, for all calls and entries: as error messages name them.
 TRANSFORMATIONS = "jit, vmap, grad, scan and other transformations of JAX"
@@ -20,7 +23,7 @@ _lifted = threading.local()
 
 def is_tracing() -> bool:
     """True if the current computation may be traced."""
-    return get_opaque_trace_state() != _NO_TRACE
+    return find_top_trace(()) is not _EAGER
 
 
 def is_inside_trace() -> bool:
@@ -36,7 +39,7 @@ def outside_traces() -> Iterator[None]:
         return
     _lifted.depth = getattr(_lifted, "depth", 0) + 1
     try:
-        with take_current_trace():
+        with set_current_trace(_EAGER):
             yield
     finally:
         _lifted.depth -= 1

@@ -60,8 +60,12 @@ def total_pair(*terms: Double | Reals) -> Double:
 
 def sum_up(a: Reals, b: Reals) -> Reals:
     """a + b, rounded up; exact where it is a double."""
-    value, error = two_sum(a, b)
-    return xp.where(error > 0, round_up(value, 1), value)
+    return rounded_up(Double(*two_sum(a, b)))
+
+
+def rounded_up(x: Double) -> Reals:
+    """The least double that is not below x."""
+    return xp.where(x.low > 0, round_up(x.high, 1), x.high)
 
 
 def product_up(a: Reals, b: Reals) -> Reals:

@@ -21,7 +21,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled, jitted
 from jaxdp._core.functions import logsumexp, softmax
-from jaxdp._core.namespace import lax, vmap, xp
+from jaxdp._core.namespace import lax, picked, vmap, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp._numeric.quadrature import gauss_legendre
@@ -82,7 +82,7 @@ class LogDensity(NamedTuple):
         across = np.arange(_ORDER)[(None,) * xp.ndim(v)]
         gap = (inside - first)[..., None] - across
         weight = _ALTERNATING[(None,) * xp.ndim(v)] / xp.where(xp.abs(gap) < 1e-12, 1e-12, gap)
-        rows = self.values[first.astype(int)[..., None] + across]
+        rows = picked(self.values, first.astype(int)[..., None] + across)
         value = xp.sum(weight * rows, axis=-1) / xp.sum(weight, axis=-1)
         ends = self.place(self.low + self.step * xp.array([0.0, 1.0, n - 2.0, n - 1.0]))
         rise = xp.maximum(self.values[1] - self.values[0], 0.0) / (ends[1] - ends[0])

@@ -16,6 +16,7 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
 * `ends` bounds delta by the largest finite loss and the probability of an infinite one, beside any
   engine. `inverse` bounds epsilon where an engine's own inverse is wide, by a search and by
   Chernoff's bound.
+* `divergences` bounds delta and epsilon by Renyi divergences, after all other engines.
 * `unsampled` bounds a mixture of Gaussians by one Gaussian between its farthest means.
 * `evaluate` lays out batches and returns the worse direction. `cascade` runs the engines in turn:
   NumPy selects concrete lanes, and traced lanes go in packs (`mapped`). `tables` reports a law that

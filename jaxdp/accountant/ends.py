@@ -22,7 +22,7 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Lanes, Reals
-from jaxdp._numeric.double_double import Double, dot_up, gap_up
+from jaxdp._numeric.double_double import Double, dot_up, gap_up, rounded_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
 from jaxdp.accountant import unsampled
 from jaxdp.accountant.bounds import LogBounds
@@ -81,7 +81,7 @@ def _bound_log_delta(releases: _Releases, epsilon: Reals, bounds: LogBounds) -> 
 @compiled
 def _bound_epsilon(releases: _Releases, delta: Reals, bounds: LogBounds) -> LogBounds:
     end = _end_of(releases)
-    largest, positive = end.largest.high, delta > 0
+    largest, positive = rounded_up(end.largest), delta > 0
     log_delta = xp.log(xp.where(positive, delta, 1.0))
     met = xp.where(positive, end.log_infinite <= log_delta + end.rounding, False)
     met = met | ((delta == 0) & (end.log_infinite == -xp.inf))

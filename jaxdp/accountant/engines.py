@@ -16,7 +16,8 @@
 |   if concrete and wider than .1                     | `laws`, `RARE`  | an upper bound          |
 |   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
 
-`ends` follows the first engine in every row, for every lane. The choice depends only on the types
+`ends` follows the first engine in every row, for every lane, and `divergences` the last one, for
+lanes that are still wide. The choice depends only on the types
 of the pairs, so traced values take the same engines. For smooth losses the grid serves concrete
 values only, since it would double a user's program. An engine maps (terms, values), arrays of lanes
 (L, n) and (L,), to bounds: on log delta at epsilons >= 0, or, for an inverse, on the least epsilon
@@ -39,7 +40,7 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.threads import in_threads
 from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import ends, grid, profile
+from jaxdp.accountant import divergences, ends, grid, profile
 from jaxdp.accountant.batches import in_pieces, piece_of
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import ALWAYS, Engine, Step
@@ -70,6 +71,7 @@ class _Engines(NamedTuple):
     grid: Callable[[int], Engine]  # of the number of points
     sampled: tuple[Step, ...]  # the contour on rows of mixtures
     end: Engine
+    divergences: Engine
 
 
 def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
@@ -84,7 +86,7 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
     if checks.is_concrete(counts[0]):
         ones = np.asarray(counts[0]) == 1
         if ones.all():
-            return alone
+            return *alone, Step(engines.divergences, _NEXT_ENGINE_ABOVE)
         if not ones.any():
             return _composed(engines, terms)
     return *alone, *(step for step in _composed(engines, terms) if step.above != ALWAYS)
@@ -92,39 +94,51 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
 
 def searched_by(terms: Terms) -> tuple[Step, ...]:
     """Engines of log delta for a search for epsilon; none where a search cannot improve."""
-    is_alone = len(steps_of("log delta", terms)) <= 2
-    if (is_alone and not is_on_lattice(terms)) or contour.serves(terms):
+    if (_is_alone(terms) and not is_on_lattice(terms)) or contour.serves(terms):
         return ()
     return _composed(_ENGINES["log delta"], terms)
+
+
+def _is_alone(terms: Terms) -> bool:
+    """True for one release, or for Gaussians, which are one."""
+    counts = [term.count for term in terms]
+    if len(counts) > 1 or counts[0].shape[-1] > 1:
+        return False
+    return is_gaussian(terms[0]) or (
+        checks.is_concrete(counts[0]) and bool((np.asarray(counts[0]) == 1).all())
+    )
 
 
 def brackets_of(terms: Terms, points: int) -> tuple[Step, ...]:
     """Engines that bracket log delta by masses on a grid of `points` points, in order."""
     engines = _ENGINES["log delta"]
     first, on_grid = steps_of("log delta", terms)[:1], Step(engines.grid(points))
+    last = Step(engines.end, ALWAYS), Step(engines.divergences, _NEXT_ENGINE_ABOVE)
     if first[0].engine is not engines.profile:
-        return on_grid, Step(engines.end, ALWAYS)
-    return first if is_gaussian(terms[0]) else (*first, Step(engines.end, ALWAYS), on_grid)
+        return on_grid, *last
+    return first if is_gaussian(terms[0]) else (*first, last[0], on_grid, last[1])
 
 
 def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
     """Engines of several releases, in order; the end of the losses follows the first ones."""
     kinds = {_structure_of(*_kind_of(term.pair)) for term in terms}
     on_contour, rare, end = engines.contour, engines.rare, Step(engines.end, ALWAYS)
-    on_grid = Step(engines.grid(grid.POINTS), pack=lambda: 1)
+    on_grid = Step(engines.grid(grid.POINTS), _NEXT_ENGINE_ABOVE, pack=lambda: 1)
+    last = Step(engines.divergences, _NEXT_ENGINE_ABOVE)
     if kinds == {Lattice}:
         few = Step(engines.grid(_FEW_POINTS))
-        return few, end, on_grid._replace(above=_REFINE_ABOVE)
+        return few, end, on_grid._replace(above=_REFINE_ABOVE), last
     is_known = checks.all_concrete(terms)
     if contour.serves(terms):
         long = on_contour._replace(above=_COARSE, levels=on_contour.levels[1:2])
+        last = last._replace(above=_USELESS)
         further = long, rare, on_grid._replace(above=_USELESS)
-        return *engines.sampled, end, *(further if is_known else ())
-    is_smooth = kinds == {Smooth}
-    on_grid = on_grid._replace(above=_COARSE if is_smooth else _NEXT_ENGINE_ABOVE)
+        return *engines.sampled, end, *(further if is_known else ()), last
+    if kinds == {Smooth}:
+        on_grid, last = (step._replace(above=_COARSE) for step in (on_grid, last))
     if is_known:
-        return on_contour, end, rare, on_grid
-    return (on_contour, end) if is_smooth else (on_contour, end, on_grid)
+        return on_contour, end, rare, on_grid, last
+    return (on_contour, end, last) if kinds == {Smooth} else (on_contour, end, on_grid, last)
 
 
 def is_on_lattice(terms: Terms) -> bool:
@@ -174,6 +188,20 @@ def epsilon_by_end(terms: Terms, delta: Lanes, known: LogBounds, _: Any) -> LogB
     return _lanes(ends.bound_epsilon, terms, delta, known)
 
 
+def by_divergences(terms: Terms, epsilon: Lanes, *_: Any) -> LogBounds:
+    """The upper bound on log delta from Renyi divergences."""
+    return _above_all(divergences.log_delta_of(terms, epsilon))
+
+
+def epsilon_by_divergences(terms: Terms, delta: Lanes, *_: Any) -> LogBounds:
+    """The upper bound on epsilon from Renyi divergences."""
+    return _above_all(divergences.epsilon_of(terms, delta))
+
+
+def _above_all(upper: Reals) -> LogBounds:
+    return LogBounds(xp.full_like(upper, -xp.inf), upper)
+
+
 def _lanes(function: Callable[..., LogBounds], terms: Terms, *values: Any) -> LogBounds:
     """function(terms, *values), in pieces if all arguments are concrete."""
     if not checks.all_concrete(terms, values):
@@ -214,6 +242,7 @@ _ENGINES: dict[Question, _Engines] = {
         lambda points: partial(by_grid, points=points),
         contour.steps("log delta", _NEXT_ENGINE_ABOVE),
         by_end,
+        by_divergences,
     ),
     "epsilon": _Engines(
         epsilon_by_profile,
@@ -222,5 +251,6 @@ _ENGINES: dict[Question, _Engines] = {
         lambda points: partial(epsilon_by_grid, points=points),
         contour.steps("epsilon", _NEXT_ENGINE_ABOVE),
         epsilon_by_end,
+        epsilon_by_divergences,
     ),
 }

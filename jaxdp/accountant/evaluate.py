@@ -17,14 +17,14 @@ from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import xp
 from jaxdp._core.tracing import outside_traces
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import engines, inverse, profile
+from jaxdp._numeric.double_double import dot_up, rounded_up
+from jaxdp.accountant import divergences, engines, inverse, profile
 from jaxdp.accountant.batches import in_pieces, piece_of
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import Finish, Step, StopWhen, answered
 from jaxdp.accountant.composition import (
     Term,
     Terms,
-    add_up,
     exchanged,
     is_gaussian,
     one_release,
@@ -81,22 +81,29 @@ def _log_delta_by_engines(
     terms: Terms, epsilon: Reals, both: bool, stop_when: StopWhen | None
 ) -> LogBounds:
     terms = with_one_gaussian(terms)
-    return _at_epsilon(engines.steps_of("log delta", terms), terms, epsilon, both, stop_when)
+    bounds = _at_epsilon(engines.steps_of("log delta", terms), terms, epsilon, both, stop_when)
+    return _falling(bounds, terms, epsilon)
 
 
 @_outside_traces
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
     """Bounds on log delta from a grid with `points` points; a single release uses its profile."""
     terms = with_one_gaussian(terms)
-    return _at_epsilon(engines.brackets_of(terms, points), terms, epsilon, both)
+    bounds = _at_epsilon(engines.brackets_of(terms, points), terms, epsilon, both)
+    return _falling(bounds, terms, epsilon)
 
 
 @_outside_traces
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that satisfies delta; the upper one satisfies it."""
     terms = with_one_gaussian(terms)
-    bounds = _search_epsilon(terms, delta, both)
-    upper = xp.asarray(inverse.falling(bounds.upper, delta, _constant_axes(terms, bounds)))
+    return _falling(_search_epsilon(terms, delta, both), terms, delta)
+
+
+def _falling(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
+    """The bounds, with upper ones that do not rise along axes where only `values` change."""
+    upper = xp.asarray(inverse.falling(bounds.upper, values, _constant_axes(terms, bounds)))
+    upper = xp.where(xp.isnan(values), xp.nan, upper)
     return LogBounds(xp.minimum(bounds.lower, upper), upper)
 
 
@@ -106,7 +113,8 @@ def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     # A width that no further engine would reduce needs no search.
     tolerance = max(inverse.NEAR, steps[-1].above)
     if not checks.all_concrete(terms, delta):
-        finish = partial(inverse.searched_traced, search_steps[-1].engine) if search_steps else None
+        # The last engine has no plan: its own inverse is exact.
+        finish = partial(inverse.searched_traced, search_steps[-2].engine) if search_steps else None
         return _by_engines(inverse.width, steps, terms, delta, both, finish=finish)
     bounds = _by_engines(inverse.width, steps, terms, delta, both)
     if not search_steps:
@@ -131,6 +139,18 @@ def _constant_axes(terms: Terms, bounds: LogBounds) -> tuple[int, ...]:
 
 
 @_outside_traces
+def log_delta_by_divergences(terms: Terms, epsilon: Reals, both: bool) -> Reals:
+    """The upper bound on log delta from Renyi divergences alone, at every real epsilon."""
+    return _worst_of(divergences.log_delta_of, terms, epsilon, both)
+
+
+@_outside_traces
+def epsilon_by_divergences(terms: Terms, delta: Reals, both: bool) -> Reals:
+    """The upper bound on epsilon from Renyi divergences alone."""
+    return _worst_of(divergences.epsilon_of, terms, delta, both)
+
+
+@_outside_traces
 def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
     """Renyi divergence of an order >= 1 in the worse direction: a sum over the releases."""
     return _worst_of(_renyi, terms, order, both)
@@ -138,7 +158,10 @@ def renyi(terms: Terms, order: Reals, both: bool) -> Reals:
 
 @compiled
 def _renyi(terms: Terms, order: Reals) -> Reals:
-    return add_up(terms, lambda term: term.total(term.pair.renyi(order[..., None])))
+    each = [xp.broadcast_arrays(term.count, term.pair.renyi(order[..., None])) for term in terms]
+    counts, values = (xp.concatenate(x, axis=-1) for x in zip(*each, strict=True))
+    # Of infinite order a sum of largest losses, not below the exact one.
+    return rounded_up(dot_up(counts, values))
 
 
 def _worst_of(

@@ -171,20 +171,26 @@ def searched_traced(
     return bounds.at_most(xp.where(inside, end.high, xp.inf))
 
 
-def falling(upper: Lanes, delta: Lanes, free: tuple[int, ...]) -> Lanes:
-    """Least upper bound over all smaller deltas, along axes where the composition is constant."""
+def falling(upper: Lanes, value: Lanes, free: tuple[int, ...]) -> Lanes:
+    """Least upper bound over all smaller values, along axes where the composition is constant.
+
+    The truth falls as the value grows: log delta with epsilon, epsilon with delta.
+    """
     if not free or upper.size == 0:
         return upper
-    delta = xp.broadcast_to(delta, upper.shape)
+    value = xp.broadcast_to(value, upper.shape)
     last_axes = tuple(range(-len(free), 0))
     flat = xp.moveaxis(upper, free, last_axes)
     shape = flat.shape
     flat, size = (
         xp.moveaxis(x, free, last_axes).reshape(*shape[: len(shape) - len(free)], -1)
-        for x in (upper, delta)
+        for x in (upper, value)
     )
     order = xp.argsort(size, axis=-1)
     ordered = xp.take_along_axis(flat, order, axis=-1)
     least_so_far = lax.cummin(ordered, axis=ordered.ndim - 1)
     unordered = xp.take_along_axis(least_so_far, xp.argsort(order, axis=-1), axis=-1)
-    return xp.moveaxis(unordered.reshape(shape), last_axes, free)
+    least = lax.stop_gradient(xp.moveaxis(unordered.reshape(shape), last_axes, free))
+    # A minimum would share the slope among equal values.
+    slope = xp.where(xp.isfinite(upper), upper - lax.stop_gradient(upper), 0.0)
+    return xp.where(least < upper, least + slope, upper)

@@ -14,7 +14,7 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import quotient_up
 from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import privacy_loss
-from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee, as_budget
+from jaxdp.guarantee.base import BudgetLike, Guarantee, as_budget
 from jaxdp.guarantee.conversions import to_gdp, to_pure, to_rdp, to_zcdp
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import PureDP
@@ -32,7 +32,7 @@ def as_currency(budget: Currency | BudgetLike) -> Currency:
 
     At delta = 0 it is the PureDP.
     """
-    if not isinstance(budget, Budget | tuple):
+    if isinstance(budget, Currency):
         return budget
     budget = as_budget(budget)
     if budget.epsilon.shape or budget.delta.shape:

@@ -89,9 +89,6 @@ class Filter(Locked, Saved):
 
     def __init__(self, budget: Currency | BudgetLike):
         budget = as_currency(budget)
-        if type(budget) not in _KINDS.values():
-            kinds = ", ".join(("Budget", *_KINDS))
-            raise TypeError(f"budget must be one of {kinds}, got {type(budget).__name__}")
         super().__init__()
         self._budget = budget
         self._limits = measure(budget, ledger.exact("budget", numbers(budget)))
@@ -181,9 +178,9 @@ class Filter(Locked, Saved):
         """The filter itself after steps that were taken; `ValueError` if they do not fit."""
         for step in steps:
             self._sums = self._after(step)
-            self._steps = (*self._steps, step)
+        self._steps = (*self._steps, *steps)
         if not self._fits(self._sums):
-            raise ValueError(f"steps must fit in the budget {self._budget}, got {self._steps}")
+            raise ValueError(f"steps must fit in the budget {self._budget}, got {self.spent()}")
         return self
 
     def _step(self, item: Item, count: object, name: str) -> Step:

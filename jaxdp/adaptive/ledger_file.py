@@ -2,23 +2,27 @@
 
 Lines of JSON: the budget, then one line a charge, each with the SHA-256 of the digest before it and
 of the line. Lines are only ever appended, under a lock of the operating system, and are on the disk
-before `charge` returns. A line that was changed, moved or taken out of the middle is found; lines
-taken off the end are found by who kept the last `digest`.
+before `charge` returns. A line that cannot be written whole is taken back, and `charge` raises. A
+line that was changed, moved or taken out of the middle is found; lines taken off the end are found
+by who kept the last `digest`. A `Ledger` parses each line once. Later it compares the SHA-256 of
+the lines that it has parsed, and parses what was appended.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import hashlib
 import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, final
+from typing import BinaryIO, NamedTuple, final
 
 from jaxdp import ledger
 from jaxdp._core import checks
 from jaxdp._core.compilation import require_outside_traces
-from jaxdp._core.files import canonical, sha256_of
+from jaxdp._core.files import canonical, sha256_of, sync_folder
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
 from jaxdp.adaptive.currency import Currency, Item
@@ -33,6 +37,15 @@ _MALFORMED = (
     *(AttributeError, IndexError, KeyError, TypeError, RecursionError),
     *(json.JSONDecodeError, UnicodeDecodeError),
 )
+
+
+class _Parsed(NamedTuple):
+    """Lines that were parsed: their effect, and what recognises them. Never changed."""
+
+    running: Filter
+    digest: str  # of the last line
+    size: int  # in bytes
+    sha256: bytes  # of these bytes
 
 
 @final
@@ -63,13 +76,15 @@ class Ledger(Locked):
     def __init__(self, path: str | os.PathLike[str], budget: Currency | BudgetLike | None = None):
         super().__init__()
         self._path = Path(path)
+        self._parsed: _Parsed | None = None
         with self._locked(create=budget is not None) as file:
             if not file.read(1):
                 if budget is None:
                     raise ValueError(f"budget must be given for a new ledger, {path} is empty")
-                _append(file, "", {"format": _FORMAT, "filter": Filter(budget).to_json()})
-                return
-            stored = _read(file, self._path)[0].budget
+                first: dict[str, object] = {"format": _FORMAT, "filter": Filter(budget).to_json()}
+                _append(file, "", first)
+                sync_folder(self._path.parent)
+            stored = self._read(file).running.budget
         if budget is not None and Filter(budget).to_json() != Filter(stored).to_json():
             raise ValueError(
                 f"budget must equal the ledger's budget, {stored}, or be left out, got {budget}"
@@ -78,29 +93,29 @@ class Ledger(Locked):
     @property
     def budget(self) -> Currency:
         """The budget that all charges together will not pass."""
-        return self._state()[0].budget
+        return self._state().running.budget
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The charges: names, costs of one release in the budget's kind, and counts."""
-        return self._state()[0].steps
+        return self._state().running.steps
 
     @property
     def digest(self) -> str:
         """The digest of the last line, which stands for all before it."""
-        return self._state()[1]
+        return self._state().digest
 
     def spent(self) -> Currency:
         """The sum of the charges, rounded up; see `Filter.spent`."""
-        return self._state()[0].spent()
+        return self._state().running.spent()
 
     def remaining(self) -> Currency:
         """A guarantee that still fits, rounded down."""
-        return self._state()[0].remaining()
+        return self._state().running.remaining()
 
     def would_fit(self, item: Item, count: object = 1) -> bool:
         """True if `charge` would take the step now; another process may be faster."""
-        return self._state()[0].would_fit(item, count)
+        return self._state().running.would_fit(item, count)
 
     def charge(self, item: Item, count: object = 1, name: str = "") -> None:
         """Write `count` releases of `item`, or raise `BudgetExceededError` and change nothing.
@@ -110,15 +125,30 @@ class Ledger(Locked):
         if not isinstance(name, str):
             raise ValueError(f"name must be a text, got {name!r}")
         with self._locked(create=False) as file:
-            running, digest = _read(file, self._path)
+            parsed = self._read(file)
+            running = copy.copy(parsed.running)
             running.spend(item, count, name)
             step = running.steps[-1]
             row = [step.name, ledger.to_hex(step.cost), step.count]
-            _append(file, digest, {"step": row})
+            _append(file, parsed.digest, {"step": row})
+            self._read(file)
 
-    def _state(self) -> tuple[Filter, str]:
+    def _state(self) -> _Parsed:
         with self._locked(create=False) as file:
-            return _read(file, self._path)
+            return self._read(file)
+
+    def _read(self, file: BinaryIO) -> _Parsed:
+        """The state of the file; `ValueError` unless every line is as written."""
+        file.seek(0)
+        data = file.read()
+        if not data.endswith(b"\n"):
+            raise ValueError(f"path must be a ledger of whole lines, {self._path} ends within one")
+        known = self._parsed
+        if known is not None and hashlib.sha256(data[: known.size]).digest() != known.sha256:
+            _parsed(data, None, self._path)
+            raise ValueError(f"digest must match the lines: {self._path} was changed")
+        self._parsed = _parsed(data, known, self._path)
+        return self._parsed
 
     @contextlib.contextmanager
     def _locked(self, create: bool) -> Iterator[BinaryIO]:
@@ -140,39 +170,47 @@ class Ledger(Locked):
                 yield file  # pyright: ignore[reportReturnType]
 
 
-def _read(file: BinaryIO, path: Path) -> tuple[Filter, str]:
-    """The filter and the last digest of a file; `ValueError` unless every line is as written."""
-    file.seek(0)
-    data = file.read()
-    if not data.endswith(b"\n"):
-        raise ValueError(f"path must be a ledger of whole lines, {path} ends within one")
-    digest, rows = "", []
+def _parsed(data: bytes, before: _Parsed | None, path: Path) -> _Parsed:
+    """The state after all lines, of which those of `before` are known."""
+    digest, size = ("", 0) if before is None else (before.digest, before.size)
+    rows = []
     try:
-        for line in data.decode("utf-8").splitlines():
+        for line in data[size:].decode("utf-8").splitlines():
             body = json.loads(line)
             written = body.pop("digest")
             digest = _digest(digest, body)
             if written != digest:
                 raise ValueError(f"digest must match the lines: {path} was changed")
             rows.append(body)
-        if rows[0]["format"] != _FORMAT or rows[0]["version"] != _VERSION:
-            raise ValueError(f"format must be {_FORMAT}, version {_VERSION}, of {path}")
-        running = Filter.from_json(rows[0]["filter"])
+        if before is None:
+            first = rows.pop(0)
+            if first["format"] != _FORMAT or first["version"] != _VERSION:
+                raise ValueError(f"format must be {_FORMAT}, version {_VERSION}, of {path}")
+            running = Filter.from_json(first["filter"])
+        else:
+            running = copy.copy(before.running)
         steps = [
-            (name, ledger.from_hex(cost), count)
-            for name, cost, count in (row["step"] for row in rows[1:])
+            (name, ledger.from_hex(cost), count) for name, cost, count in (r["step"] for r in rows)
         ]
     except _MALFORMED as error:
         raise ValueError(f"path must be a ledger, {path} is not") from error
-    return running.resumed([Step(n, c, ledger.whole_count(k)) for n, c, k in steps]), digest
+    running.resumed([Step(n, c, ledger.whole_count(k)) for n, c, k in steps])
+    return _Parsed(running, digest, len(data), hashlib.sha256(data).digest())
 
 
 def _append(file: BinaryIO, digest: str, body: dict[str, object]) -> None:
-    """One line more, on the disk."""
+    """One line more, whole and on the disk; else `OSError`, and the file is as it was."""
     body = {**body, "version": _VERSION}
     line = json.dumps({**body, "digest": _digest(digest, body)}) + "\n"
-    file.write(line.encode("utf-8"))
-    os.fsync(file.fileno())
+    end, rest = file.seek(0, os.SEEK_END), line.encode("utf-8")
+    try:
+        while rest:
+            rest = rest[os.write(file.fileno(), rest) :]
+        os.fsync(file.fileno())
+    except BaseException:
+        os.ftruncate(file.fileno(), end)
+        os.fsync(file.fileno())
+        raise
 
 
 def _digest(last: str, body: dict[str, object]) -> str:

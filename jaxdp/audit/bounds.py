@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +18,9 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp.accountant.composition import is_gaussian, ratios_of
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.guarantee.base import require_both_directions
+from jaxdp.guarantee.base import Budget, as_budget, require_both_directions
 from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.pure import ApproxDP
 from jaxdp.mechanism import Mechanism
 
 # Thresholds that are tried, as shares of all scores. chosen: dense in both tails
@@ -100,35 +102,62 @@ def rates_of(event: Event, first: np.ndarray, second: np.ndarray, alpha: float) 
 
 
 class Terms(NamedTuple):
-    """delta and confidence of an audit, and the epsilon and the mu that were promised."""
+    """delta and confidence of an audit, and the epsilon and the mu that were claimed."""
 
     delta: float
     confidence: float
     claimed: float
     claimed_mu: float
 
+    @property
+    def has_claim(self) -> bool:
+        """True if there is a claim to refute."""
+        return min(self.claimed, self.claimed_mu) < np.inf
 
-def terms_of(claim: Any, delta: float, confidence: float) -> Terms:
-    """Terms of a claim; raises `ValueError` if it is out of range."""
-    delta, level = checked_terms(delta, confidence)
-    return Terms(delta, level, claimed_epsilon(claim, delta), claimed_mu(claim))
+
+def as_claim(claim: Any, delta: float | None) -> Any:
+    """What a claim promises, as an object with `epsilon(delta)`; else `ValueError`.
+
+    A number is an epsilon at `delta`; a `Budget` or a pair is an `ApproxDP`.
+    """
+    if isinstance(claim, Real | np.number) and not isinstance(claim, bool):
+        return ApproxDP(checks.real("claim", float(claim), 0.0), delta or 0.0)
+    if isinstance(claim, Budget | tuple):
+        pair = as_budget(claim, "claim")
+        return ApproxDP(pair.epsilon, pair.delta)
+    return claim
 
 
-def checked_terms(delta: float, confidence: float) -> tuple[float, float]:
-    """delta in [0, 1] and confidence in (0, 1)."""
+def terms_of(claim: Any, delta: float | None, confidence: float) -> Terms:
+    """Terms of an audit: without a claim at delta 0 by default, else of `as_claim`.
+
+    A claim without a finite epsilon at a delta below 1, and without a finite mu: `ValueError`.
+    """
     level = float(checks.probability("confidence", confidence))
     if not 0.0 < level < 1.0:
         raise ValueError(f"confidence must lie in (0, 1), got {level}")
-    return float(checks.probability("delta", delta)), level
+    at = None if delta is None else float(checks.probability("delta", delta))
+    if claim is None:
+        return Terms(at or 0.0, level, np.inf, np.inf)
+    mu = claimed_mu(claim)
+    if mu < np.inf:
+        require_both_directions(claim)
+        at = at or 0.0
+        return Terms(at, level, _number(claim.epsilon(at)), mu)
+    budget = as_budget(claim, "claim", at)
+    epsilon, at = _number(budget.epsilon), _number(budget.delta)
+    if not (epsilon < np.inf and at < 1.0):
+        raise ValueError(
+            f"claim must promise a finite epsilon at a delta below 1, got epsilon {epsilon} at "
+            f"delta {at}: nothing could refute it"
+        )
+    return Terms(at, level, epsilon, np.inf)
 
 
-def claimed_epsilon(claim: Any, delta: float) -> float:
-    """The epsilon that is promised in both directions; infinite where nothing is."""
-    if isinstance(claim, int | float):
-        return float(checks.real("claim", claim, 0.0))
-    require_both_directions(claim)
-    promise = getattr(claim, "epsilon", None)
-    return float(np.max(np.asarray(promise(delta)))) if callable(promise) else float("inf")
+def _number(value: Any) -> float:
+    if np.size(value) != 1:
+        raise ValueError(f"claim must be one claim, got a batch of shape {np.shape(value)}")
+    return float(np.asarray(value).item())
 
 
 def claimed_mu(claim: Any) -> float:

@@ -27,7 +27,8 @@ from jaxdp._core import checks
 from jaxdp._core.precision import opened
 from jaxdp._core.random_key import key_or_new
 from jaxdp._core.types import Key
-from jaxdp.audit.bounds import checked_terms, claimed_epsilon, claimed_mu
+from jaxdp.audit.bounds import Terms, as_claim, terms_of
+from jaxdp.guarantee.pure import ApproxDP
 
 # Maps a rate of right guesses to the least rate of wrong ones at the flipped canary: f(1 - rate).
 Curve = Callable[[float], float]
@@ -53,7 +54,8 @@ class OneRunAudit(NamedTuple):
     refuted as f-DP. epsilon_lower_binomial: the same by the simpler bound on (epsilon, delta).
     Each is below the true one with probability `confidence`, which is one less the rate of false
     alarms. claimed: the epsilon that was promised at `delta`. is_refuted: True if the claim's
-    trade-off function is refuted. correct: right guesses, of `guesses` at `canaries`.
+    trade-off function is refuted, None without a claim. correct: right guesses, of `guesses` at
+    `canaries`.
     """
 
     epsilon_lower: float
@@ -62,7 +64,7 @@ class OneRunAudit(NamedTuple):
     delta: float
     confidence: float
     claimed: float
-    is_refuted: bool
+    is_refuted: bool | None
     correct: int
     guesses: int
     canaries: int
@@ -72,7 +74,7 @@ def one_run(
     training: Any,
     canaries: int,
     *,
-    delta: float = 0.0,
+    delta: float | None = None,
     claim: Any = None,
     guesses: int | None = None,
     confidence: float = 0.95,
@@ -83,13 +85,13 @@ def one_run(
     Args:
         training: a function of (included, key) that trains with the canaries that `included`,
             bools, (canaries,), takes, and returns a score of each, (canaries,), larger where it
-            was likelier taken. Scores may use all canaries and what the training publishes, but
-            `included` not.
+            was likelier taken, finite and not all equal. Scores may use all canaries and what the
+            training publishes, but not `included`.
         canaries: their number: one more or less makes the neighbours of the claim, or one that is
             replaced, where `training` takes one of two for each.
-        delta: of the bounds on epsilon.
-        claim: an object with `delta(epsilon)` and `epsilon(delta)` for both directions, or an
-            epsilon at `delta` as a number; None: no claim.
+        delta: of the bounds on epsilon; None: the claim's own, or 0.
+        claim: a `Budget` or (epsilon, delta), a guarantee, a privacy loss, or an epsilon at
+            `delta`; None: no claim.
         guesses: at the canaries of the largest and of the smallest scores, half each, decided
             before the run; None: a tenth of the canaries.
         confidence: that each bound holds: 1 less the rate of false alarms.
@@ -101,7 +103,7 @@ def one_run(
     One run cannot distinguish a mechanism from one that reveals all canaries at once with a
     probability of 1 - confidence or less, so bounds stay below the truth for any number of
     canaries; bounds on epsilon are 0 unless `canaries` times `delta` is well below that. Source:
-    see the module. Scores that are NaN or of another shape, and bad arguments: `ValueError`.
+    see the module. Constant, infinite or misshapen scores, and other bad arguments: `ValueError`.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -117,17 +119,30 @@ def one_run(
     count = max(1, round(_SHARE * canaries)) if guesses is None else guesses
     if not 1 <= checks.positive_integer("guesses", count) <= canaries:
         raise ValueError(f"guesses must lie in [1, canaries], got {guesses} of {canaries}")
-    delta, level = checked_terms(delta, confidence)
-    claimed, curve = claimed_epsilon(claim, delta), _curve_of(claim, delta)
+    claim = as_claim(claim, delta)
+    terms = terms_of(claim, delta, confidence)
+    curve = _curve_of(claim, terms) if terms.has_claim else None
     included = _coins(keys[0], canaries)
-    scores = np.asarray(training(included.copy(), keys[1]), dtype=float)
-    if scores.shape != included.shape or np.isnan(scores).any():
-        raise ValueError(f"training must return a number a canary, ({canaries},), and no NaN")
+    scores = _scores(training, included, keys[1])
     correct = _correct(scores, included, count)
     counts = correct, count, canaries
-    refuted = curve is not None and is_refuted(curve, *counts, 1.0 - level)
-    bounds = _bounds(delta, *counts, 1.0 - level)
-    return OneRunAudit(*bounds, delta, level, claimed, refuted, *counts)
+    alpha = 1.0 - terms.confidence
+    refuted = None if curve is None else is_refuted(curve, *counts, alpha)
+    bounds = _bounds(terms.delta, *counts, alpha)
+    return OneRunAudit(*bounds, *terms[:3], refuted, *counts)
+
+
+def _scores(training: Any, included: np.ndarray, key: Key) -> np.ndarray:
+    """Scores of the canaries from one training: finite, not all equal."""
+    canaries = included.size
+    scores = np.asarray(training(included.copy(), key), dtype=float)
+    if scores.shape != included.shape or not np.isfinite(scores).all():
+        raise ValueError(
+            f"training must return a finite number a canary, ({canaries},), and no NaN"
+        )
+    if canaries > 1 and np.ptp(scores) == 0:
+        raise ValueError("training must return different scores, got one constant score")
+    return scores
 
 
 @opened()
@@ -179,20 +194,15 @@ def approximate(epsilon: float, delta: float) -> Curve:
     return lambda rate: max(0.0, (rate - delta) / ratio, 1.0 - delta - ratio * (1.0 - rate))
 
 
-def _curve_of(claim: Any, delta: float) -> Curve | None:
+def _curve_of(claim: Any, terms: Terms) -> Curve:
     """Curve that is claimed, from below: of a mu its own, else the highest of some lines."""
-    if isinstance(claim, int | float):
-        return approximate(float(claim), delta)
-    if claim is None:
-        return None
-    mu = claimed_mu(claim)
-    if np.isfinite(mu):
-        return gaussian(mu)
-    near = float(np.asarray(claim.epsilon(1e-3)))
-    epsilons = np.unique(np.append(near * _LINES, claimed_epsilon(claim, delta)))
-    epsilons = epsilons[np.isfinite(epsilons)]
-    if not epsilons.size:
-        return None
+    if isinstance(claim, ApproxDP):
+        return approximate(float(claim.epsilon_bound), float(claim.delta_bound))
+    if terms.claimed_mu < np.inf:
+        return gaussian(terms.claimed_mu)
+    near = float(np.asarray(claim.epsilon(1e-3)).item())
+    lines = near * _LINES if near < np.inf else ()
+    epsilons = np.unique(np.append(lines, terms.claimed))
     deltas, ratios = np.asarray(claim.delta(epsilons)), np.exp(epsilons)
 
     def highest(rate: float) -> float:

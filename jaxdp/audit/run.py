@@ -17,27 +17,21 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.progress import shown
 from jaxdp._core.random_key import key_or_new
 from jaxdp._core.types import Key
 from jaxdp.audit.bounds import (
     Event,
     Rates,
     Terms,
+    as_claim,
     best_event,
     least_epsilon,
     least_mu,
     rates_of,
     terms_of,
 )
+from jaxdp.audit.outputs import outputs_of, require_neighbours
 from jaxdp.mechanism import Mechanism
-
-# Attributes of a fitted estimator that make its output. chosen: scikit-learn's and ours
-_FITTED = (
-    *("coef_", "intercept_", "components_", "explained_variance_", "covariance_", "mean_"),
-    *("center_", "scale_", "theta_", "var_", "class_count_", "class_log_prior_"),
-    *("feature_log_prob_", "model_"),
-)
 
 
 class Audit(NamedTuple):
@@ -46,8 +40,8 @@ class Audit(NamedTuple):
     epsilon_lower, mu_lower: lower bounds on epsilon at `delta` and on mu of Gaussian DP; both hold
     with probability `confidence`, which is 1 less the rate of false alarms. claimed, claimed_mu:
     the claimed epsilon at `delta` and mu, infinite without a claim. is_refuted: True if a bound
-    exceeds the claim. score: the function of an output that the test compares with a threshold.
-    finding: what refuted the claim, in words.
+    exceeds the claim, None without a claim. score: the function of an output that the test compares
+    with a threshold. finding: what refuted the claim, in words.
     """
 
     epsilon_lower: float
@@ -56,7 +50,7 @@ class Audit(NamedTuple):
     confidence: float
     claimed: float
     claimed_mu: float
-    is_refuted: bool
+    is_refuted: bool | None
     score: str
     trials: int
     finding: str
@@ -67,7 +61,7 @@ def run(
     neighbours: Sequence[Any],
     trials: int,
     *,
-    delta: float = 0.0,
+    delta: float | None = None,
     claim: Any = None,
     confidence: float = 0.95,
     key: Key | None = None,
@@ -79,28 +73,28 @@ def run(
 
     Args:
         mechanism: a `Mechanism`, whose releases are audited; a function of (data, key), whose
-            output is an array or a tree; or an estimator with `fit`, which is copied. neighbours:
-        two data sets; for an estimator, tuples of the arguments of `fit`. trials: outputs of either
-        neighbour, 4 or more; half choose the test. delta: of the bound on epsilon, fixed before the
-        audit; docs/audit.md explains its choice.
-        claim: an object with `epsilon(delta)` for both directions, or that epsilon as a number;
-            None: the mechanism itself. A `GDP`, or Gaussian noise without sampling, is tested by
-            its mu as well; the two tests share the rate of false alarms.
+            output is an array or a tree; or an estimator with `fit`, which is copied.
+        neighbours: two data sets that differ; for an estimator, tuples of the arguments of `fit`.
+        trials: outputs of either neighbour, 4 or more; half choose the test.
+        delta: of the bound on epsilon, fixed before the audit: see docs/audit.md. None: the claim's
+            own, or 0.
+        claim: a `Budget` or (epsilon, delta), a guarantee, a privacy loss, or an epsilon at
+            `delta`; None: a `Mechanism` itself, else no claim. A `GDP`, or Gaussian noise without
+            sampling, is tested by its mu as well; the two tests share the rate of false alarms.
         confidence: that the bounds hold: 1 less the rate of false alarms.
         key: of the draws; None takes one from the operating system. It sets what estimators have
             as `random_state`: a fixed one would draw the same noise in every trial.
         chunk: trials that one call makes: the function gets keys (chunk,), as `jax.vmap` maps it
-            over them, and its outputs have a leading axis. None: one key, one output.
-        progress: a bar of the calls on stderr, of tqdm where that is installed; if None where
-            stderr is a terminal.
+            over them, and returns one row for each key. None: one key, one output.
+        progress: a bar of the calls on stderr, of tqdm if installed; None: on a terminal.
         low_bits: False leaves out the score that reads the last floating-point bits, which
             distinguish the data under any floating-point noise.
 
     Returns:
         An `Audit`. A claim that is not refuted is not proved: the test may be weak.
 
-    Source: split samples and Clopper-Pearson bounds; see `audit.bounds`. Bad arguments raise
-    `ValueError`.
+    Source: split samples and Clopper-Pearson bounds; see `audit.bounds`. `ValueError` for a claim
+    without a finite epsilon or mu, equal neighbours, and constant or infinite outputs.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -113,11 +107,12 @@ def run(
     trials = checks.positive_integer("trials", trials)
     if trials < 4:
         raise ValueError(f"trials must be at least 4, got {trials}")
-    if not isinstance(neighbours, Sequence) or len(neighbours) != 2:
-        raise ValueError("neighbours must be two data sets")
-    terms = terms_of(mechanism if claim is None else claim, delta, confidence)
+    require_neighbours(neighbours)
+    if claim is None and isinstance(mechanism, Mechanism):
+        claim = mechanism
+    terms = terms_of(as_claim(claim, delta), delta, confidence)
     first, second = (
-        _outputs(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
+        outputs_of(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
         for data, run_key in zip(neighbours, keys, strict=True)
     )
     return _audit_of(first, second, terms, low_bits)
@@ -130,6 +125,9 @@ def _audit_of(first: np.ndarray, second: np.ndarray, terms: Terms, low_bits: boo
         np.pad(x, ((0, 0), (0, longest - x.shape[1])), constant_values=np.nan)
         for x in (first, second)
     )
+    both = np.concatenate([first, second])
+    if np.array_equal(both, np.broadcast_to(both[:1], both.shape), equal_nan=True):
+        raise ValueError("mechanism must return different outputs, got one constant output")
     half = trials // 2
     view = view_of(first[:half], second[:half])
     pairs = [scores_of(x, view, low_bits) for x in (first, second)]
@@ -156,55 +154,9 @@ def _audit_of(first: np.ndarray, second: np.ndarray, terms: Terms, low_bits: boo
     # A proof that is not of floating point says more.
     score = min(proofs, key=lambda name: name == LOW_BITS, default=score)
     finding = f"refuted by {FAULTS[score]}" if proofs else "not refuted: the test may be weak"
+    if not terms.has_claim:
+        return Audit(epsilon, mu, *terms, None, score, trials, "no claim to refute")
     return Audit(epsilon, mu, *terms, bool(proofs), score, trials, finding)
-
-
-def _outputs(
-    mechanism: Any, data: Any, keys: jax.Array, chunk: int | None, progress: bool | None
-) -> np.ndarray:
-    """The outputs, a flat row each, padded with NaN to one length."""
-    trials = len(keys)
-    if isinstance(mechanism, Mechanism):
-        value = np.asarray(data)
-        if mechanism.sensitivity.shape or value.shape:
-            raise ValueError("mechanism must be one release of a number: give a function of others")
-        spread = jax.tree.map(lambda x: np.broadcast_to(x, (trials,)), mechanism)
-        values = np.asarray(spread.release(np.full(trials, value), keys[0]).value)
-        return values[:, None].astype(float)
-    size = 1 if chunk is None else checks.positive_integer("chunk", chunk)
-    blocks: list[np.ndarray] = []
-    for start in shown(range(0, trials, size), "audit", progress):
-        part = keys[start] if chunk is None else keys[start : start + size]
-        leaves = jax.tree.leaves(_run_once(mechanism, data, part))
-        rows = 1 if chunk is None else len(part)
-        flat = [np.asarray(x, dtype=float).reshape(rows, -1) for x in leaves]
-        blocks.append(np.hstack([*flat, np.zeros((rows, 0))]))
-    padded = np.full((trials, max(1, *(x.shape[1] for x in blocks))), np.nan)
-    for index, block in enumerate(blocks):
-        padded[index * size : index * size + len(block), : block.shape[1]] = block
-    return padded
-
-
-def _run_once(mechanism: Any, data: Any, key: jax.Array) -> Any:
-    if hasattr(mechanism, "fit"):
-        fitted = _reseeded(mechanism, key).fit(*data)
-        return [getattr(fitted, name) for name in _FITTED if hasattr(fitted, name)]
-    if not callable(mechanism):
-        raise ValueError(
-            "mechanism must be a Mechanism, a function of (data, key) or an estimator, got "
-            f"{type(mechanism).__name__}"
-        )
-    return mechanism(data, key)
-
-
-def _reseeded(estimator: Any, key: jax.Array) -> Any:
-    """A copy whose randomness, parts included, comes from the key."""
-    copy = checks.extra("sklearn.base", "learn").clone(estimator)
-    names = [name for name in sorted(copy.get_params()) if name.endswith("random_state")]
-    seeds = np.asarray(jax.random.bits(key, (len(names),), dtype=np.uint32))
-    state_of = checks.extra("sklearn.utils", "learn").check_random_state
-    states = {name: state_of(int(s)) for name, s in zip(names, seeds, strict=True)}
-    return copy.set_params(**states)
 
 
 # Entries up to which their covariance is used. chosen: a few trials estimate it

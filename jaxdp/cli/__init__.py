@@ -24,7 +24,8 @@ def main() -> None:
 
 def build_app(typer: Any) -> Any:
     """The application, all of its commands in it; `typer` is the package."""
-    app = typer.Typer(no_args_is_help=True)
+    # Tracebacks with local variables would print records.
+    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
     def print_version(wanted: bool) -> bool:
         if wanted:

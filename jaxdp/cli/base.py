@@ -6,7 +6,6 @@ line on stderr.
 
 import contextlib
 import copy
-import csv
 import dataclasses
 import functools
 import importlib
@@ -16,6 +15,7 @@ import math
 import os
 import re
 import textwrap
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -69,6 +69,10 @@ _OPTIONS = (
     "stripe",
     "quantity",
 )
+
+
+# Errors that are answered in one line.
+_ERRORS = (ImportError, OSError, RuntimeError, TypeError, ValueError)
 
 
 class ImpossibleError(RuntimeError):
@@ -169,14 +173,32 @@ def check_schedule(options: Mapping[str, Any]) -> None:
         raise ValueError("give either --epochs or --steps")
 
 
-def exit_on_error(command: str, work: Callable[[], Any]) -> Any:
-    """work(); an error is one line that names the command, and an exit code."""
+def exit_on_error(command: str, work: Callable[[], Any], *, reads_records: bool = False) -> Any:
+    """work(); an error is one line that names the command, and an exit code.
+
+    reads_records: show the messages of our own errors alone, and catch all.
+    """
+    caught = Exception if reads_records else _ERRORS
     try:
         return work()
-    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        text = _with_flags(" ".join(str(error).split()))
+    except caught as error:
+        is_shown = not reads_records or _is_our_own(error)
+        text = _with_flags(" ".join(str(error).split())) if is_shown else _hidden(error)
         typer.echo(f"jaxdp {command}: {text}", err=True)
-        raise typer.Exit(2 if isinstance(error, TypeError | ValueError) else 1) from error
+        raise typer.Exit(2 if isinstance(error, TypeError | ValueError) else 1) from None
+
+
+def _is_our_own(error: Exception) -> bool:
+    """True for errors whose message shows no record: ours, and those of files and packages."""
+    return (
+        type(error) in (ValueError, NotImplementedError)
+        or isinstance(error, OSError | ImportError)
+        or type(error).__module__.split(".")[0] == "jaxdp"
+    )
+
+
+def _hidden(error: Exception) -> str:
+    return f"{type(error).__name__}, whose message is not shown: it may hold a record"
 
 
 def _with_flags(text: str) -> str:
@@ -246,16 +268,28 @@ def in_columns(rows: Sequence[Sequence[str]], align: str = "<") -> list[str]:
     return ["  ".join(cells).rstrip() for cells in lines]
 
 
-def read_csv(file: Path) -> tuple[list[str], list[list[str]]]:
-    """The header and the records of a CSV file; no message tells a cell."""
-    with file.open(newline="") as lines:
-        header, *rows = [*csv.reader(lines)] or [[]]
-    if any(len(row) != len(header) for row in rows):
-        raise ValueError(f"every line of {file} must have {len(header)} cells")
-    return header, rows
+def read_toml(file: Path) -> dict[str, Any]:
+    """The tables of a TOML file; `ValueError` if it is none."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{file} must be TOML in UTF-8: {error}") from error
 
 
 def check_writable(name: str, path: Path) -> None:
     """OSError if a file cannot be written, which is to be known before a budget is spent."""
     if not os.access(path.parent, os.W_OK) or path.is_dir():
         raise OSError(f"{flag(name)} cannot be written to: {path}")
+
+
+def check_output(name: str, path: Path, *inputs: Path | None) -> None:
+    """Errors of `check_writable`, and ValueError if the file is one that is read."""
+    check_writable(name, path)
+    check_differs(name, path, *inputs)
+
+
+def check_differs(name: str, path: Path, *inputs: Path | None) -> None:
+    """ValueError if what is written is one of the files that are read, under any name."""
+    for file in inputs:
+        if file is not None and path.exists() and file.exists() and path.samefile(file):
+            raise ValueError(f"{flag(name)} must be another file than {file}, which is read")

@@ -81,8 +81,9 @@ def calibrate(epsilon: Epsilon, delta: Delta, training: Training) -> None:
 def statement(noise_multiplier: NoiseMultiplier, delta: Delta, training: Training) -> None:
     """Print the guarantee of a DP-SGD training and its conditions, in plain words."""
     inputs = {"noise_multiplier": noise_multiplier, "delta": delta}
-    text = exit_on_error("statement", lambda: _answer("statement", inputs, training))
-    _show(inputs, training, {"statement": text}, wrapped(text))
+    found = exit_on_error("statement", lambda: _answer("statement", inputs, training))
+    answer = {**found._asdict(), "statement": str(found)}
+    _show(inputs, training, answer, wrapped(str(found)))
 
 
 def _number(command: str, question: str, inputs: dict[str, float], training: Training) -> float:

@@ -16,13 +16,14 @@ from jaxdp.cli.base import (
     Epsilon,
     as_text,
     check,
-    check_writable,
+    check_output,
     exit_on_error,
     library,
-    read_csv,
     with_options,
     wrapped,
 )
+from jaxdp.cli.records import Encoding, read_columns, require_column, require_names
+from jaxdp.tables.labels import normal, number_in
 
 Model = Literal["lasso", "logistic"]
 
@@ -52,6 +53,7 @@ class Fit:
     ] = None
     alpha: Annotated[float, typer.Option(help="Strength of the penalty.")] = 0.01
     relation: Annotated[SolverRelation, typer.Option(help="Neighbouring relation.")] = "replace_one"
+    encoding: Encoding = "utf-8"
 
 
 def run(
@@ -64,8 +66,8 @@ def run(
 
     def work() -> dict[str, Any]:
         check(options)
-        check_writable("out", out)
-        names, features, cells = _read(fit.file, fit.target)
+        check_output("out", out, fit.file)
+        names, features, cells = _read(fit)
         bounds = _bounds("feature-bounds", fit.feature_bounds)
         if len(bounds[0]) not in (1, len(names)):
             raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one per feature")
@@ -77,12 +79,13 @@ def run(
             fitted = _lasso(settings, ends, features, cells)
         else:
             fitted = _logistic(settings, fit.classes, features, cells)
-        report = _report(fitted, fit.model, names, settings)
-        write_atomically(out, as_text(report) + "\n")
-        return report
+        return _report(fitted, fit.model, names, settings)
 
-    report = exit_on_error("train", work)
-    typer.echo(as_text(report) if as_json else _text_of(report, out))
+    report = exit_on_error("train", work, reads_records=True)
+    try:
+        exit_on_error("train", lambda: write_atomically(out, as_text(report) + "\n"))
+    finally:
+        typer.echo(as_text(report) if as_json else _text_of(report, out))
 
 
 def _lasso(settings: dict[str, Any], ends: Any, features: np.ndarray, cells: list[str]) -> Any:
@@ -99,7 +102,8 @@ def _lasso(settings: dict[str, Any], ends: Any, features: np.ndarray, cells: lis
 def _logistic(
     settings: dict[str, Any], classes: str | None, features: np.ndarray, cells: list[str]
 ) -> Any:
-    labels = [] if classes is None else [label.strip() for label in classes.split(",")]
+    labels = [] if classes is None else [normal(label) for label in classes.split(",")]
+    cells = [normal(cell) for cell in cells]
     if len(set(labels)) != 2:
         raise ValueError("give --classes with two labels, as in no,yes: they are public")
     if not set(cells) <= set(labels):
@@ -160,28 +164,27 @@ def _text_of(report: dict[str, Any], out: Path) -> str:
     return wrapped("\n".join(lines))
 
 
-def _read(file: Path, target: str) -> tuple[list[str], np.ndarray, list[str]]:
-    """Names and values of the features, and the target's cells; no message tells a value."""
-    header, rows = read_csv(file)
-    if not rows:
-        raise ValueError(f"{file} must hold a header and records")
-    if target not in header:
-        raise ValueError(f"--target must be a column of {file}, got {target!r}")
-    k = header.index(target)
-    names = header[:k] + header[k + 1 :]
-    cells = [row[:k] + row[k + 1 :] for row in rows]
+def _read(fit: Fit) -> tuple[list[str], np.ndarray, list[str]]:
+    """Names and values of the features, and the target's cells; no message shows a cell."""
+    columns, target = read_columns(fit.file, fit.encoding), normal(fit.target)
+    require_column(fit.file, columns, target, "--target")
+    cells = columns.pop(target)
+    if not cells:
+        raise ValueError(f"{fit.file} must hold a header and records")
+    names = [*columns]
+    require_names(fit.file, names)
     numbers = [
-        [_number(cell, i, name) for name, cell in zip(names, row, strict=True)]
-        for i, row in enumerate(cells)
+        [_number(cell, i, f"feature {k + 1}") for i, cell in enumerate(column)]
+        for k, column in enumerate(columns.values())
     ]
-    return names, np.array(numbers), [row[k] for row in rows]
+    return names, np.array(numbers).T, cells
 
 
 def _number(cell: str, row: int, name: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        raise ValueError(f"{name} must be a number, and is not one in record {row + 1}") from None
+    number = number_in(cell)
+    if np.isnan(number):
+        raise ValueError(f"{name} must be a number, and is not one in record {row + 1}")
+    return number
 
 
 def _bounds(name: str, text: str) -> tuple[np.ndarray, np.ndarray]:

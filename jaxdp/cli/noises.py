@@ -15,6 +15,7 @@ from jaxdp.cli.base import (
     Sensitivity,
     as_text,
     check,
+    check_writable,
     exit_on_error,
     in_columns,
     library,
@@ -102,6 +103,8 @@ def design(
 
     def work() -> Any:
         check(inputs | limits)
+        if out is not None:
+            check_writable("out", out)
         if question.delta == 0:
             raise ImpossibleError("bounded noise has no delta of 0: raise --delta")
         budget, sensitivity = (question.epsilon, question.delta), question.sensitivity

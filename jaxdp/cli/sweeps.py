@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -15,11 +14,13 @@ from jaxdp._core.neighbours import Relation
 from jaxdp.cli.base import (
     AsJson,
     check,
+    check_differs,
     check_schedule,
     exit_on_error,
     flag,
     in_columns,
     library,
+    read_toml,
     show,
     with_options,
 )
@@ -89,11 +90,14 @@ def _settings(file: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the file, overridden by the flags."""
     settings: dict[str, Any] = {}
     if file is not None:
-        settings = {k.replace("-", "_"): v for k, v in tomllib.loads(file.read_text()).items()}
+        settings = {k.replace("-", "_"): v for k, v in read_toml(file).items()}
         unknown = sorted(settings.keys() - flags.keys())
         if unknown:
             raise ValueError(f"{file} must have the options' names as keys, got {unknown[0]}")
-    return settings | {name: value for name, value in flags.items() if value is not None}
+    settings |= {name: value for name, value in flags.items() if value is not None}
+    if "to" in settings:
+        check_differs("to", Path(settings["to"]), file)
+    return settings
 
 
 def _run_sweep(settings: dict[str, Any], as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,14 +11,15 @@ from jaxdp._core.files import write_atomically
 from jaxdp.cli.base import (
     AsJson,
     as_text,
-    check_writable,
+    check_output,
     exit_on_error,
     in_columns,
     library,
-    read_csv,
+    read_toml,
     show,
     wrapped,
 )
+from jaxdp.cli.records import Encoding, read_columns, require_column
 
 _SUFFIXES = (".csv", ".json")
 
@@ -35,6 +35,7 @@ def run(
         Path, typer.Option(help="TOML file with the budget and a table per statistic.")
     ],
     output: Annotated[Path | None, typer.Option(help="A .json or .csv file for the table.")] = None,
+    encoding: Encoding = "utf-8",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the expected errors; read no record.")
     ] = False,
@@ -46,24 +47,31 @@ def run(
         if output is not None:
             if output.suffix not in _SUFFIXES:
                 raise ValueError(f"--output must end in {' or '.join(_SUFFIXES)}, got {output}")
-            check_writable("output", output)
-        entries = tomllib.loads(plan.read_text(encoding="utf-8"))
-        table_plan = library().tables.plan(entries)
+            check_output("output", output, file, plan)
+        table_plan = library().tables.plan(read_toml(plan))
+        if output is not None and table_plan.ledger is not None:
+            check_output("output", output, Path(table_plan.ledger))
         if dry_run:
             return _expected(table_plan)
-        header, rows = read_csv(file)
-        if len(set(header)) < len(header):
-            raise ValueError(f"the columns of {file} must have names that differ")
-        columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+        columns = read_columns(file, encoding)
+        for query in table_plan.queries:
+            if query.entry.column is not None:
+                place = f"{query.entry.where}: column"
+                require_column(file, columns, query.entry.column, place)
         table = library().tables.release(columns, table_plan)
         rows = [row._asdict() for row in table.rows]
         return _report(table_plan, rows), _lines(rows)
 
-    answer, lines = exit_on_error("release", work)
-    if output is not None:
-        exit_on_error("release", lambda: write_atomically(output, _in_format(output, answer)))
-        lines += f"\nwritten to {output}"
-    show(as_json, answer, lines + "\n" + wrapped(answer["guarantee"]))
+    def write() -> None:
+        if output is not None:
+            write_atomically(output, _in_format(output, answer))
+
+    answer, lines = exit_on_error("release", work, reads_records=True)
+    try:
+        exit_on_error("release", write, reads_records=True)
+        lines += "" if output is None else f"\nwritten to {output}"
+    finally:  # what was charged is shown
+        show(as_json, answer, lines + "\n" + wrapped(answer["guarantee"]))
 
 
 def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -92,8 +92,8 @@ def allocate(
     >>> print(dp.allocate("gaussian", [1.0, 4.0], (1.0, 1e-5)).round(3))
     [ 8.342 16.684]
     """
-    budget = as_budget(budget) if isinstance(budget, tuple) else budget
     _check_choices(family, method, weights)
+    budget = _in_a_kind(budget)
     if method == "exact":
         if family == "laplace" and isinstance(budget, Budget) and not _is_pure(budget):
             if counts is not None:
@@ -107,6 +107,11 @@ def allocate(
     level = checks.guard(_level(family, budget))
     scales = _allocate(_closed(family), method, finite, level, weights, power, counts)
     return _composed(family, scales, finite, counts, budget) if family in _INTEGERS else scales
+
+
+def _in_a_kind(budget: object) -> Budget | GDP | PureDP | ZCDP:
+    """A GDP, a ZCDP and a PureDP as they are; anything else as its `Budget`."""
+    return budget if isinstance(budget, GDP | ZCDP | PureDP) else as_budget(budget)
 
 
 def _closed(family: str) -> str:

@@ -57,8 +57,9 @@ def calibrate(
         build: maps an array of parameters, elementwise, to what has `log_delta`: a mechanism, a
             privacy loss or a guarantee, whose delta falls as the parameter grows. It may close over
             traced values.
-        budget: a `Budget` or (epsilon, delta), epsilon in nats; `risk.Advantage` or `risk.Rate`; or
-            a `ZCDP`, where `build` returns what `to_zcdp` takes; batched.
+        budget: a `Budget` or (epsilon, delta), epsilon in nats, or a guarantee with one epsilon;
+            `risk.Advantage` or `risk.Rate`; or a `ZCDP`, where `build` returns what `to_zcdp`
+            takes; batched.
         lower, upper: ends of the bracket that is searched, above 0; they broadcast.
         largest: find the greatest parameter, where delta grows with it (a sampling probability).
         whole: with `largest`, find the greatest whole number (of steps: `lambda n: n * loss`);

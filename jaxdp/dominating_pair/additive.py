@@ -5,29 +5,24 @@ from __future__ import annotations
 from typing import cast, final
 
 import jax
-import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Reals
-from jaxdp._numeric.elementary import log1m, log_probability
 from jaxdp.dominating_pair.base import (
-    LEAST_FINITE,
     DominatingPair,
     Law,
     Support,
     atoms,
     law_on,
     log_of_infinite,
+    with_its_error,
 )
 from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.nodes import along_last, expanded, of_law, on_integers
-from jaxdp.noise.structure import Lattice, Singularities
-
-# Multiples of a staircase's unit on either side of 0. chosen: shifts of 64 sensitivities
-_MULTIPLES = 64
+from jaxdp.noise.nodes import expanded, of_law, on_integers
+from jaxdp.noise.structure import Singularities
 
 
 @final
@@ -62,11 +57,14 @@ class Additive(DominatingPair):
         return Support(largest, xp.where(endless, 0.0, log_of_infinite(log_finite)))
 
     def _law(self, shift: Reals) -> Law:
-        singularities, log_finite, largest = self.noise.structure(shift)
+        _, log_finite, largest = self.noise.structure(shift)
         log_infinite = log_of_infinite(log_finite)
+        found = self.noise.loss_atoms(shift)
+        if found is not None:
+            law = atoms(found.loss, found.log_mass, log_infinite, largest)
+            law = law._replace(check=found.check, log_left_out=found.log_left_out)
+            return with_its_error(law)
         whole = self.noise.on_integers
-        if isinstance(singularities, Lattice) and not whole:
-            return _law_of_levels(self, shift, singularities.unit, largest, log_infinite)
         shifts = xp.zeros_like(shift), shift
         nodes = on_integers(self.noise, shifts) if whole else of_law(self.noise, shifts)
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, shift)))
@@ -131,36 +129,3 @@ def _certain_where(endless: Bools, law: Law) -> Law:
 def _full_shift(pair: Additive) -> Reals:
     shapes = (xp.shape(x) for x in jax.tree.leaves(pair))
     return xp.broadcast_to(pair.shift, xp.broadcast_shapes(*shapes))
-
-
-def _law_of_levels(
-    pair: Additive, shift: Reals, unit: Reals, largest: Reals, log_infinite: Reals
-) -> Law:
-    """Law of losses on multiples of a unit: second differences of the profile in e^epsilon."""
-    unit = unit[..., None]
-    columns = cast(Additive, expanded(pair))
-    multiple = along_last(np.arange(_MULTIPLES + 2.0), shift.ndim)
-    delta = xp.exp(columns.log_delta(unit * multiple))
-    # Tails of e^-L under Q: the chord from one level to the next has the slope -Q[L above it].
-    tails = (delta[..., :-1] - delta[..., 1:]) / (
-        xp.exp(unit * multiple[..., :-1]) * xp.expm1(xp.where(unit > 0, unit, 1.0))
-    )
-    under_q = xp.maximum(tails[..., :-1] - tails[..., 1:], 0.0)  # Q of the levels 1, 2, ...
-    losses = unit * multiple[..., 1:-1]
-    log_up = xp.maximum(xp.log(under_q) + losses, LEAST_FINITE)
-    log_down = log_up - losses
-    # The levels beyond the last: P of the levels above is delta there plus their Q, which equals P
-    # of the levels below.
-    last_tail = tails[..., -1:]
-    # Without mass beyond, the product with an overflowing exponential must be 0.
-    grown = xp.exp(xp.where(last_tail > 0, unit, 0.0) * _MULTIPLES)
-    left_out = delta[..., -2:-1] + last_tail * (1.0 + grown)
-    level = 1.0 - xp.sum(xp.exp(log_up) + xp.exp(log_down), axis=-1, keepdims=True) - left_out
-    log_level = log1m(xp.clip(1.0 - level, 0.0, 1.0))
-    law = atoms(
-        xp.concatenate([-losses[..., ::-1], xp.zeros_like(unit), losses], axis=-1),
-        xp.concatenate([log_down[..., ::-1], log_level, log_up], axis=-1),
-        log_infinite,
-        largest,
-    )
-    return law._replace(log_left_out=log_probability(xp.clip(left_out[..., 0], 0.0, 1.0)))

@@ -22,7 +22,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import custom_jvp, lax, updated, vmap, xp
+from jaxdp._core.namespace import custom_jvp, lax, picked, updated, vmap, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._numeric.mills import log_normal_survival
@@ -68,7 +68,7 @@ class Lane(NamedTuple):
         """The largest error of the stretch of nodes at v."""
         node = (v - self.density.low) / self.density.step
         index = xp.floor(node * (STRETCHES / KEPT))
-        return self.errors[xp.clip(index, 0, STRETCHES - 1).astype(int)]
+        return picked(self.errors, xp.clip(index, 0, STRETCHES - 1).astype(int))
 
 
 def known_lanes(ratio: Reals, steps: int) -> Lane:
@@ -246,9 +246,9 @@ def _log_tails(lane: Lane, panels: Panels, epsilon: Reals, added: Bools) -> Real
     stretch = xp.floor((start - density.low) / density.step / _NODES).astype(int)
     stretch = xp.clip(stretch, 0, STRETCHES - 1)
     way, panel = added.astype(int), xp.where(added, STRETCHES - 1 - stretch, stretch)
-    edge, loss, log_mass, log_tail = (x[way, :, panel + 1] for x in panels)
-    x, share = gauss_legendre(_POINTS)
+    edge, loss, log_mass, log_tail = (picked(x, (way, slice(None), panel + 1)) for x in panels)
     length = edge[..., 0] - start
+    x, share = (np.broadcast_to(y, (*length.shape, _POINTS)) for y in gauss_legendre(_POINTS))
     inside = xp.abs(length) > 0
     v = start[..., None] + length[..., None] * x
     place = density.place(v)
@@ -257,7 +257,8 @@ def _log_tails(lane: Lane, panels: Panels, epsilon: Reals, added: Bools) -> Real
     value = value + xp.where(added[..., None], 0.0, place)
     log_part = logsumexp(value + np.log(share), axis=-1)
     log_part = log_part + xp.log(xp.where(inside, xp.abs(length), 1.0))
-    log_part = log_part[..., None] + xp.array([1.0, -1.0]) * lane.errors[stretch][..., None]
+    error = picked(lane.errors, stretch)
+    log_part = xp.stack([log_part + error, log_part - error], axis=-1)
     gap = xp.maximum(loss - epsilon[..., None], 1e-300)
     log_rest = xp.logaddexp(log1mexp(gap) + log_mass, log_tail - gap)
     log_total = xp.logaddexp(xp.where(inside[..., None], log_part, _NOTHING), log_rest)

@@ -11,6 +11,7 @@ from jaxdp.dpsgd.queries import epsilon as epsilon
 from jaxdp.dpsgd.queries import noise_multiplier as noise_multiplier
 from jaxdp.dpsgd.queries import steps as steps
 from jaxdp.dpsgd.shuffling import shuffled_bounds as shuffled_bounds
+from jaxdp.dpsgd.statement import Statement as Statement
 from jaxdp.dpsgd.statement import statement as statement
 from jaxdp.dpsgd.training import train as train
 from jaxdp.dpsgd.training_plan import ALLOCATIONS as ALLOCATIONS

@@ -74,10 +74,10 @@ class Phase:
     ):
         scheme: Scheme
         if isinstance(sampling, Scheme):
-            if not batch_size is sampling_prob is batch_size_limit is None:
+            if not dataset_size is batch_size is sampling_prob is batch_size_limit is None:
                 raise ValueError(
-                    "sampling must be a name where batch_size, sampling_prob or batch_size_limit "
-                    f"are given, got {sampling}, which has them"
+                    "sampling must be a name where dataset_size, batch_size, sampling_prob or "
+                    f"batch_size_limit are given, got {sampling}, which has them"
                 )
             sizes = TrainingSizes.given(None, None, sampling.rate, None, epochs, steps)
             scheme, count = sampling, sizes.step_count()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Context
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -43,29 +43,47 @@ _NEIGHBOURS = {
 }
 
 
+class Statement(NamedTuple):
+    """Guarantee of a training and its conditions; `str` is the text, a sentence a line.
+
+    epsilon, delta: the guarantee, epsilon infinite where there is none. mu: of the nearest Gaussian
+    guarantee, None where none is stated. advantage: of a membership test. All are upper bounds; the
+    sentences round them up.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float | None
+    advantage: float
+    sentences: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+
 @with_names
 @in_float64
 def statement(
     noise_multiplier: ArrayLike | None = None,
     delta: ArrayLike = 1e-6,
     **schedule: Unpack[Schedule],
-) -> str:
-    """Guarantee of a DP-SGD training and its conditions, in plain English.
+) -> Statement:
+    """Guarantee of a DP-SGD training and its conditions, in numbers and in plain English.
 
     Args:
         noise_multiplier, delta, schedule: as in `epsilon`, one concrete number each; relation:
             "add_remove", "replace_one" or "zero_out".
 
     Returns:
-        Lines of text: neighbours, sampling, protected data, epsilon and delta, mu, the advantage
-        and the power of a membership test (rounded up), and the conditions.
+        A `Statement`. Its sentences: neighbours, sampling, protected data, epsilon and delta, mu,
+        the advantage and the power of a membership test (rounded up), and the conditions.
 
     `ValueError` for traced or batched arguments.
 
     >>> import jaxdp as dp
-    >>> text = dp.dpsgd.statement(1.0, 1e-6, sampling_prob=0.01, steps=1000)
-    >>> print(text.splitlines()[3])
-    Guarantee: the training is (2.125, 1e-06)-differentially private.
+    >>> found = dp.dpsgd.statement(1.0, 1e-6, sampling_prob=0.01, steps=1000)
+    >>> print(f"{found.epsilon:.4f} {found.delta:g} {found.advantage:.3f}")
+    2.1245 1e-06 0.161
     """
     target = target_delta(delta)
     training = training_of(noise_multiplier, schedule, target)
@@ -77,7 +95,7 @@ def statement_of(
     loss: PrivacyLoss | Guarantee | Drawn,
     delta: ArrayLike,
     noise: str = "noise",
-) -> str:
+) -> Statement:
     """The statement of a training with this privacy loss, and the name of its noise."""
     phases, relation, group_size = training
     checks.one_of("relation", relation, tuple(_NEIGHBOURS))
@@ -101,8 +119,16 @@ def statement_of(
         if math.isfinite(epsilon)
         else f"Guarantee: none at delta {delta_text}, no epsilon is finite.",
     ]
+    mu, strength = _strength(loss, epsilon, target)
+    gain = float(np.asarray(advantage(loss)).item())
+    attacks = (
+        "Attacks: no test of whether a record was used has a true-positive rate more than "
+        f"{rounded_up(gain, 3)} above its false-positive rate (membership advantage). "
+        f"At a false-positive rate of {_FPR:g} its true-positive rate is at most "
+        f"{rounded_up(_power(loss), 3)}."
+    )
     conditions = _conditions(phases, relation, group_size)
-    return "\n".join([*lines, *_risks(loss, epsilon, target), *conditions])
+    return Statement(epsilon, target, mu, gain, (*lines, *strength, attacks, *conditions))
 
 
 def _described(phase: Phase, noise: str) -> str:
@@ -111,21 +137,16 @@ def _described(phase: Phase, noise: str) -> str:
     return f"{count:,.0f} steps with {noise} multiplier {scale:g}, where {how}"
 
 
-def _risks(loss: PrivacyLoss | Guarantee | Drawn, epsilon: float, target: float) -> list[str]:
-    """Mu, advantage, and power at a small rate of false alarms."""
-    has_mu = 0 < target < 1 and math.isfinite(epsilon)
-    gain = float(np.asarray(advantage(loss)).item())
-    return [
-        *(_strength(loss, epsilon, target) if has_mu else ()),
-        "Attacks: no test of whether a record was used has a true-positive rate more than "
-        f"{rounded_up(gain, 3)} above its false-positive rate (membership advantage). "
-        f"At a false-positive rate of {_FPR:g} its true-positive rate is at most "
-        f"{rounded_up(_power(loss), 3)}.",
-    ]
+def _strength(
+    loss: PrivacyLoss | Guarantee | Drawn, epsilon: float, target: float
+) -> tuple[float | None, list[str]]:
+    """mu of the nearest Gaussian guarantee, in words too.
 
-
-def _strength(loss: PrivacyLoss | Guarantee | Drawn, epsilon: float, target: float) -> list[str]:
-    """The nearest Gaussian guarantee; none where the sampling error may be seen at the target."""
+    None without a finite epsilon at a delta in (0, 1), and where the sampling error may be seen
+    there.
+    """
+    if not (0 < target < 1 and math.isfinite(epsilon)):
+        return None, []
     drawn = as_drawn(loss)
     error = float(np.asarray(drawn.sampling_error).item())
     # The sampling error moves both rates of a test, and half of delta covers that.
@@ -136,8 +157,8 @@ def _strength(loss: PrivacyLoss | Guarantee | Drawn, epsilon: float, target: flo
     found = nearest_gaussian(exact, rest, largest, _POINTS, _is_narrow)
     mu, regret = (float(np.asarray(x).item()) for x in found)
     if error and error + float(tpr_at_fpr(GDP(mu), error)) > rest:
-        return []
-    return [
+        return None, []
+    return mu, [
         f"Strength: at every false-positive rate, a test of whether a record was used has at most "
         f"the power of a test of N(0, 1) against N({rounded_up(mu, 3)}, 1) with one draw, plus "
         f"{rounded_up(target, 6)} (Gaussian differential privacy with mu = {rounded_up(mu, 3)}; "

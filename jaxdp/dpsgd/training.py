@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import math
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +13,6 @@ import numpy as np
 import optax
 
 from jaxdp._core import checks
-from jaxdp._core.checks import records_of_tree
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.precision import in_callers_setting, opened
 from jaxdp._core.programs import shared_jit
@@ -21,16 +20,22 @@ from jaxdp._core.progress import shown
 from jaxdp._core.random_key import ONE_KEY, checked_key
 from jaxdp._core.types import Key
 from jaxdp.dpsgd.checkpoint import Checkpoint, fingerprints
+from jaxdp.dpsgd.clipping import clipped_sums
+from jaxdp.dpsgd.dense_layers import gradients_of
+from jaxdp.dpsgd.records import Records, records_of
 from jaxdp.dpsgd.training_plan import Plan, require_floating
 from jaxdp.dpsgd.transformations import (
     NoiseState,
-    by_example,
-    clip_groups,
     initial_noise,
     noised,
     require_parameters,
 )
 from jaxdp.sampling.base import in_parts
+
+# Examples at a time, about. measured: benchmarks/bench_training.py
+_PART = 256
+# Parts have a multiple of it as many examples. chosen: above the examples added up at a time
+_PADDING = 16
 
 
 def train(
@@ -41,26 +46,29 @@ def train(
     optimizer: optax.GradientTransformation,
     key: Key | None = None,
     *,
-    part: int = 256,
+    part: int | None = None,
     every: int = 100,
     callback: Callable[[int, Any], object] | None = None,
     path: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
+    records: int | None = None,
 ) -> Any:
     """The parameters after a training by DP-SGD: sample, clip, add up, add noise, step.
 
     Args:
         loss: loss(params, example) for one example, a tree like `data` without its leading axis.
         params: the initial parameters.
-        data: a tree of arrays with a common leading axis of records.
+        data: a tree of arrays with a common leading axis of records; `np.memmap` arrays are read
+            batch by batch. Or a function of indices that returns such a tree, one row an index.
         plan: made by `dp.dpsgd.plan`.
         optimizer: of optax, for the noisy mean gradient.
         key: of samples and noise; None reads one from the operating system.
-        part: number of per-example gradients in memory at once.
+        part: number of per-example gradients in memory at once; None: by the expected batch.
         every, callback: callback(steps made, params) after each `every` steps and the last one.
         path: of a checkpoint file, which is replaced then. If it exists, the training resumes from
             it and ends the same, bit for bit. It holds the key: protect it as you do the records.
         progress: a bar of tqdm on stderr, if that is installed; None: on a terminal.
+        records: number of records, if data is a function.
 
     Returns:
         The parameters. `plan.guarantee` covers them and the parameters of callbacks. It holds for
@@ -88,9 +96,11 @@ def train(
     callback = None if callback is None else in_callers_setting(callback)
     _require_host(params, data, key)
     key = None if key is None else checked_key(key)
-    options = _Options(part, checks.positive_integer("every", every), callback, progress)
+    part = _part_of(float(plan.expected_batch)) if part is None else part
+    sizes = checks.positive_integer("part", part), checks.positive_integer("every", every)
+    options, read = _Options(*sizes, callback, progress), records_of(data, records)
     with opened():
-        return _run(loss, params, data, plan, optimizer, Checkpoint(path, plan, key), options)
+        return _run(loss, params, read, plan, optimizer, Checkpoint(path, plan, key), options)
 
 
 def _in_callers_setting(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
@@ -110,7 +120,7 @@ class _Options(NamedTuple):
 def _run(
     loss: Callable[[Any, Any], jax.Array],
     params: Any,
-    data: Any,
+    records: Records,
     plan: Plan,
     optimizer: optax.GradientTransformation,
     file: Checkpoint,
@@ -121,19 +131,23 @@ def _run(
     plan = jax.tree.map(jax.device_put, plan)
     require_parameters("params", params, plan)
     require_floating("params", params)
-    records = records_of_tree("data", data)
-    batch_of = plan.sampling.draw(jax.random.fold_in(file.key, 1), records)
-    # On the device once, not at every step, and of the types that the caller's setting gives.
-    params, data = in_callers_setting(_on_device)(params), in_callers_setting(_on_device)(data)
+    # Of the types that the caller's setting gives.
+    params = in_callers_setting(_on_device)(params)
+    read = in_callers_setting(lambda indices: _on_device(records.read(indices)))
+    batch_of = plan.sampling.draw(jax.random.fold_in(file.key, 1), records.number)
     first = initial_noise(jax.random.fold_in(file.key, 0)), _initial(optimizer, params)
-    inputs = functools.partial(fingerprints, loss, params, data, optimizer)
+
+    def inputs() -> dict[str, str]:
+        example = jax.tree.map(lambda rows: rows[0], read(np.zeros(1, int)))
+        return fingerprints(loss, params, example, records.digest(), optimizer)
+
     n_done, params, state = file.reached(params, first, inputs)
     zero = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf)), params)
-    part_sum, step = _part_sum(loss, clip_groups(plan)), _step(plan, optimizer)
+    part_sum, step = _part_sum(loss, plan), _step(plan, optimizer)
     for made in shown(range(n_done + 1, plan.steps + 1), "steps", options.progress):
         total = zero
         for indices, mask in zip(*in_parts(batch_of(made - 1), options.part), strict=True):
-            total = part_sum(total, params, data, indices, mask)
+            total = part_sum(total, params, read(indices), mask)
         params, state = step(params, state, total)
         if made % options.every == 0 or made == plan.steps:
             file.write(made, params, state)
@@ -182,17 +196,21 @@ def _require_host(*trees: Any) -> None:
         )
 
 
-def _part_sum(loss: Callable[[Any, Any], jax.Array], clipping: optax.GradientTransformation) -> Any:
+def _part_sum(loss: Callable[[Any, Any], jax.Array], plan: Plan) -> Any:
     """A sum, and the clipped gradients of some more records, those that the mask takes."""
 
-    def part_sum(total: Any, params: Any, data: Any, indices: jax.Array, mask: jax.Array) -> Any:
-        examples = jax.tree.map(lambda x: x[indices], data)
-        gradients = jax.vmap(jax.grad(loss), (None, 0))(params, examples)
-        gradients = jax.tree.map(lambda g: jnp.where(by_example(mask, g), g, 0.0), gradients)
-        clipped, _ = clipping.update(gradients, optax.EmptyState())
-        return jax.tree.map(jnp.add, total, clipped)
+    def part_sum(total: Any, params: Any, examples: Any, mask: jax.Array) -> Any:
+        sums = clipped_sums(plan, gradients_of(loss, params, examples), mask)
+        return jax.tree.map(jnp.add, total, jax.tree.unflatten(jax.tree.structure(params), sums))
 
     return shared_jit(part_sum)
+
+
+def _part_of(expected: float) -> int:
+    """Number of examples at a time: few parts hold most batches, and are padded by little."""
+    parts = max(1, round(expected / _PART))
+    likely = expected + 2.0 * math.sqrt(expected)
+    return _PADDING * math.ceil(likely / (parts * _PADDING))
 
 
 def _step(plan: Plan, optimizer: optax.GradientTransformation) -> Any:

@@ -20,7 +20,7 @@ from jaxdp.design.allocate import allocate
 from jaxdp.design.calibrate import calibrate
 from jaxdp.dpsgd.arguments import with_names
 from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
-from jaxdp.dpsgd.statement import statement_of
+from jaxdp.dpsgd.statement import Statement, statement_of
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -35,6 +35,9 @@ from jaxdp.solvers import lattice
 ALLOCATIONS = ("inid", "spr", "iid")
 FAMILIES = ("gaussian", "laplace")
 GROUPS = ("layer", "leaf", "all")
+# Delta of a pure budget over its sampling error. derived: `Drawn.epsilon` uses up to half of delta
+# for the error, and rounding
+_SHARE_OF_ERROR = 2.0 + 1e-9
 
 
 @final
@@ -57,6 +60,7 @@ class Plan:
     relation: Relation = static()
     group_size: int = static(default=1)
     release: str = static(default="lattice")
+    delta: float = static(default=1e-6)  # of the budget, at which `statement` states epsilon
 
     @property
     def guarantee(self) -> Drawn:
@@ -74,14 +78,18 @@ class Plan:
         unit = 1.0 if self.family == "gaussian" else 2.0
         return unit * jnp.sum(jnp.array(self.sizes) * self.scales**2)
 
-    def statement(self, delta: ArrayLike = 1e-6) -> str:
-        """The privacy statement of all steps at `delta`; see `dp.dpsgd.statement`."""
+    def statement(self, delta: ArrayLike | None = None) -> Statement:
+        """The privacy statement of all steps at `delta`, the plan's own by default.
+
+        See `dp.dpsgd.statement`. A plan of a noise multiplier has a delta of 1e-6.
+        """
         phase = Phase(self.noise_multiplier, sampling=self.sampling, steps=self.steps)
         noise = "noise" if self.family == "gaussian" else "Laplace noise"
         training = training_of(
             None, {"phases": phase, "relation": self.relation, "group_size": self.group_size}
         )
-        return statement_of(training, self.guarantee, delta, noise)
+        at = self.delta if delta is None else delta
+        return statement_of(training, self.guarantee, at, noise)
 
     def _loss(self, noise_multiplier: Reals) -> PrivacyLoss:
         """The exact privacy loss of all steps."""
@@ -143,7 +151,7 @@ def plan(
         raise ValueError("give either budget or noise_multiplier, and None for the other")
     options = dict(schedule)
     multiplier = 1.0 if noise_multiplier is None else noise_multiplier
-    training = training_of(multiplier, options)
+    training = training_of(multiplier, _of_the_account(options))
     _check_choices(allocation, noise, training.relation)
     lattice.require(release, noise_of(noise))
     groups = _groups(params, groups)
@@ -151,12 +159,18 @@ def plan(
     records = checks.positive_integer("dataset_size", options.get("dataset_size"))
     made = _uncalibrated(training, records, clips, (*groups, *_leaves(params)), noise, release)
     if budget is not None:
-        multiplier = _calibrated(as_budget(budget), made)
-        made = dataclasses.replace(made, noise_multiplier=multiplier)
+        made = _with_budget(as_budget(budget), made)
     unit_scales = _unit_scales(clips, made.sizes, allocation, noise)
     scales = round_up(made.noise_multiplier * unit_scales, 8)
     scales = checks.noise_scale("scales for this clip and budget", scales)
     return dataclasses.replace(made, scales=scales)
+
+
+def _of_the_account(options: dict[str, Any]) -> dict[str, Any]:
+    """The schedule, without a dataset_size that only divides the sums of a plan."""
+    if any(options.get(name) is not None for name in ("batch_size", "batch_size_limit")):
+        return options
+    return {name: value for name, value in options.items() if name != "dataset_size"}
 
 
 def _uncalibrated(
@@ -260,3 +274,18 @@ def _calibrated(budget: Budget, plan: Plan) -> Reals:
     if not bool(jnp.isfinite(multiplier)):
         raise ValueError(f"budget cannot be met by {plan.family} noise: it would be infinite")
     return multiplier
+
+
+def _with_budget(budget: Budget, plan: Plan) -> Plan:
+    """The plan with the noise multiplier and the delta of a budget."""
+    plan = dataclasses.replace(plan, noise_multiplier=_calibrated(budget, plan))
+    return dataclasses.replace(plan, delta=_own_delta(budget, plan))
+
+
+def _own_delta(budget: Budget, plan: Plan) -> float:
+    """The delta of the budget; for a pure one, that of the sampling error at its epsilon."""
+    delta = float(budget.delta)
+    if delta > 0:
+        return delta
+    with_error = _SHARE_OF_ERROR * float(plan.guarantee.delta(budget.epsilon))
+    return with_error if with_error < 1 else 0.0

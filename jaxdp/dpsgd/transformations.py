@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Any, NamedTuple
 
@@ -14,15 +15,13 @@ from jaxdp._core import checks
 from jaxdp._core.checks import same_length
 from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.float64 import as_numpy
-from jaxdp._core.random_key import checked_key, key_for, require_unshared
+from jaxdp._core.random_key import checked_key, key_for
+from jaxdp._core.shared_key import unshared
 from jaxdp._core.types import Key
-from jaxdp._numeric.elementary import ULP
+from jaxdp.dpsgd.clipping import clipped_sums
 from jaxdp.dpsgd.training_plan import Plan, noise_of
 from jaxdp.solvers import lattice
-from jaxdp.solvers.lattice import power_of_two
 
-# Bits of a clipped entry below its threshold. derived: 2^22 such entries add up exactly.
-_BITS = 30
 # Noisy means by identity, while they live: outputs of `add_noise`.
 _NOISY: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
@@ -40,10 +39,11 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
     `ValueError` for other shapes: without an axis of examples, the gradient of a batch would count
     as one example a row. A gradient that is not finite, or above 1e154 thresholds, counts as 0.
     Mask examples with gradients of 0. To clip a batch in parts, clip each part, add the sums, then
-    apply `add_noise`; without `jax_enable_x64`, add them within `jax.enable_x64(True)`. Norms are
-    computed in float64, and entries are truncated towards 0 to multiples of 2^-30 of the
-    threshold, so sums are exact: one example moves the sum of up to 4e6 examples by at most its own
-    share, in any order.
+    apply `add_noise`; without `jax_enable_x64`, add them within `jax.enable_x64(True)`.
+    `optax.masked` around it raises `ValueError`: it would pass the gradients of the other
+    parameters on as they are. Norms are computed in float64, and entries are truncated towards 0
+    to multiples of 2^-30 of the threshold, so sums are exact: one example moves the sum of up to
+    4e6 examples by at most its own share, in any order.
 
     >>> import jax.numpy as jnp
     >>> import jaxdp as dp
@@ -67,25 +67,7 @@ def clipped_sum(plan: Plan, updates: Any) -> Any:
     """The sum of the clipped gradients of all examples: float64, whatever the gradients are."""
     leaves, structure = jax.tree.flatten(updates)
     _require_shapes(updates, plan, examples=True)
-    squares = [jnp.zeros(leaves[0].shape[0]) for _ in plan.sizes]
-    for leaf, group in zip(leaves, plan.members, strict=True):
-        # Units of the threshold: no norm near it under- or overflows.
-        scaled = leaf.astype(jnp.float64) / plan.clips[group]
-        squares[group] += jnp.sum(scaled**2, axis=tuple(range(1, leaf.ndim)))
-    factors = []
-    for square, size in zip(squares, plan.sizes, strict=True):
-        # Less by more than the rounding of a sum of `size` squares, its root and quotients.
-        margin = 1.0 - (size + 16.0) * ULP
-        factor = jnp.minimum(1.0, margin / jnp.sqrt(square))
-        factors.append(jnp.where(jnp.isfinite(square), factor, 0.0))
-    units = power_of_two(plan.clips, -_BITS)
-    sums = []
-    for leaf, group in zip(leaves, plan.members, strict=True):
-        rows = by_example(factors[group], leaf)
-        clipped = jnp.where(rows > 0, leaf.astype(jnp.float64), 0.0) * rows
-        multiples = jnp.trunc(clipped / units[group])
-        sums.append(jnp.sum(multiples, axis=0) * units[group])
-    return jax.tree.unflatten(structure, sums)
+    return jax.tree.unflatten(structure, clipped_sums(plan, leaves))
 
 
 class NoiseState(NamedTuple):
@@ -134,7 +116,7 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
                 "is not covered; plan for more steps"
             )
         leaves = jax.tree.leaves(updates)
-        require_unshared(state.key, leaves)
+        unshared(state.key, leaves, plan)
         if any(_NOISY.get(id(leaf)) is leaf for leaf in leaves):
             raise ValueError("updates must be sums of clipped gradients: add_noise is there twice")
         noisy, following = noised(plan, updates, state)
@@ -154,33 +136,53 @@ def noised(plan: Plan, updates: Any, state: NoiseState) -> tuple[Any, NoiseState
     """The noisy mean of a sum of clipped gradients, and the state of the next step."""
     leaves, structure = jax.tree.flatten(updates)
     _require_shapes(updates, plan, examples=False)
-    following, now = jax.random.split(checked_key(state.key, leaves))
+    following, now = jax.random.split(checked_key(state.key, leaves, plan))
     noise, size = noise_of(plan.family), sum(plan.sizes)
     # Of a vector of ones, in the norm that the noise counts.
     norm = size**0.5 if plan.family == "gaussian" else size
     ratio = 1.0 / (plan.noise_multiplier * norm)
     if_unfinished = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
-    noisy = []
-    keys = jax.random.split(now, len(leaves))
-    for leaf, group, dtype, seed in zip(leaves, plan.members, plan.dtypes, keys, strict=True):
-        scale = plan.scales[group]
-        added = lattice.added(noise, scale, ratio, seed, leaf.shape, plan.release)
+    groups = lattice.added_to_groups(noise, plan.scales, ratio, now, plan.sizes, plan.release)
+    noisy, ends = [], [0] * len(groups)
+    for leaf, group, dtype in zip(leaves, plan.members, plan.dtypes, strict=True):
+        start = ends[group]
+        ends[group] += leaf.size
+        added = groups[group].part(start, leaf.shape)
         total = added.to(leaf.astype(jnp.float64))
         noisy.append((if_unfinished * total / plan.expected_batch).astype(dtype))
     return jax.tree.unflatten(structure, noisy), NoiseState(following, state.made + 1)
 
 
-def by_example(values: jax.Array, leaf: Any) -> jax.Array:
-    """One value an example, broadcast over the rest of `leaf`."""
-    return values.reshape(-1, *(1,) * (leaf.ndim - 1))
-
-
 def _require_shapes(gradients: Any, plan: Plan, *, examples: bool) -> None:
     """`ValueError` unless shapes match the plan, after an axis of examples if `examples`."""
     lead = ("examples",) if examples else ()
+    _require_unmasked(gradients, plan)
     batch = require_parameters("gradients", gradients, plan, lead)
     if examples:
         same_length({name: leaf.shape[0] for name, leaf in batch.items()}, "examples")
+
+
+def _require_unmasked(gradients: Any, plan: Plan) -> None:
+    """`ValueError` inside of `optax.masked`, which passes the masked gradients on as they are.
+
+    `optax.partition` masks as well, and has a transformation for every leaf.
+    """
+    leaves = jax.tree.leaves(gradients, is_leaf=lambda x: isinstance(x, optax.MaskedNode))
+    if not any(isinstance(leaf, optax.MaskedNode) for leaf in leaves):
+        return
+    masks, frame = [], sys._getframe()
+    while frame is not None and frame.f_back is not None:
+        if frame.f_code.co_qualname.startswith("masked.<locals>.update"):
+            masks.append(frame.f_back.f_code.co_qualname)
+        frame = frame.f_back
+    if not masks or not all(name.startswith("partition.<locals>.") for name in masks):
+        found, leaves = len(jax.tree.leaves(gradients)), len(plan.shapes)
+        count = "" if found == leaves else f"have the plan's {leaves} leaves, got {found}, and "
+        raise ValueError(
+            f"gradients must {count}not be masked by optax.masked, which passes the gradients of "
+            "the other parameters on without clipping or noise: use optax.partition with "
+            "optax.set_to_zero() for them, or differentiate the trained parameters alone"
+        )
 
 
 def require_parameters(

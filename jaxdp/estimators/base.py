@@ -9,7 +9,9 @@ and is not stored: a fitted estimator holds released and public numbers only.
 error, `guarantee_.exact` does not. It assumes that nobody knows the noise. A fixed integer
 `random_state` is for tests: anyone who guesses it can subtract the noise. `fit` warns of it
 (`FixedRandomStateWarning`), `privacy_text_` mentions it, and it is neither printed nor pickled
-after `fit` (`get_params`, `clone` and the text of a pipeline show it, as scikit-learn demands).
+after `fit` (`get_params`, `clone` and the text of a pipeline show it, as scikit-learn demands): a
+copy of a fitted model has a `random_state` of None.
+* `guarantee_` and `privacy_text_` describe the last `fit`, whatever the parameters are now.
 None uses the operating system's bits; so does a `RandomState`, because copies of it would share
 their noise.
 * `epsilon=inf` fits without noise, for comparison: `fit` warns (`NotPrivateWarning`), and
@@ -38,7 +40,8 @@ from jaxdp._core.precision import opened
 from jaxdp._core.random_key import ONE_KEY, secure_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.estimators.parts import private_parts
+from jaxdp.estimators.parts import private_fits
+from jaxdp.estimators.record import FitRecord, record_of, text_of
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -59,7 +62,7 @@ class NotPrivateWarning(UserWarning):
     """`epsilon` is infinite, so that nothing is private."""
 
 
-# What stands for a fixed integer random_state where it is not told.
+# What is printed in place of a fixed integer random_state.
 HIDDEN = "hidden"
 # Said of y; no value of a record is printed.
 _NOT_NUMBERS = "y must be numbers, and some are not"
@@ -93,6 +96,9 @@ class DPEstimator(_base.BaseEstimator):
     random_state: Any = None
     n_features_in_: int = dataclasses.field(init=False)
     guarantee_: Drawn = dataclasses.field(init=False)
+    # Description of `guarantee_` in words, with its assumptions.
+    privacy_text_: str = dataclasses.field(init=False)
+    _fit_record: FitRecord = dataclasses.field(init=False)
 
     def _budget(self) -> Budget:
         """epsilon in (0, inf], delta in [0, 1), each one concrete number."""
@@ -116,28 +122,15 @@ class DPEstimator(_base.BaseEstimator):
     def _is_private(self) -> bool:
         return self.epsilon != np.inf
 
-    def _spent(self, guarantee: Drawn) -> Drawn:
-        """`guarantee`, or none without noise."""
-        return guarantee if self._is_private() else Drawn(GDP(np.inf))
-
-    @property
-    def privacy_text_(self) -> str:
-        """Description of `guarantee_` in words, with its assumptions."""
-        if not self._is_private():
-            return "no guarantee: epsilon is infinite, and the fit has no noise"
-        kind = type(self.guarantee_.exact).__name__
-        text = f"delta {self.delta:g} at epsilon {self.epsilon:g}; at other epsilons see {kind}"
-        if getattr(self, "release", "lattice") == "float":
-            text = (
-                f"for research: floating-point noise leaks through its last bits; if exact, {text}"
-            )
-        if self._is_seeded():
-            text += "; no guarantee against anyone who guesses random_state, a fixed integer"
-        return text
+    def _finish(self, guarantee: Drawn) -> None:
+        """Keep the guarantee of a fit, none without noise, in words and how it was fitted."""
+        is_private = self._is_private()
+        self.guarantee_ = guarantee if is_private else Drawn(GDP(np.inf))
+        self.privacy_text_ = text_of(self, guarantee, is_private, self._is_seeded())
+        self._fit_record = record_of(self)
 
     def _is_seeded(self) -> bool:
-        state = getattr(self, "random_state", None)
-        return isinstance(state, int | np.integer) or (isinstance(state, str) and state == HIDDEN)
+        return isinstance(self.random_state, int | np.integer)
 
     def _key(self) -> Key:
         """256 random bits of the operating system, or the key of an integer `random_state`."""
@@ -158,7 +151,7 @@ class DPEstimator(_base.BaseEstimator):
     def __getstate__(self) -> Any:
         state = super().__getstate__()
         if "guarantee_" in state:
-            return state | {"random_state": HIDDEN if self._is_seeded() else None}
+            return state | {"random_state": None}
         return state
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:  # noqa: N803
@@ -247,10 +240,12 @@ def total_privacy(*fitted: Any) -> Drawn:
     Anything else raises `ValueError` with the reason: a search over parameters chooses by scores
     without noise, stacking learns once more, a bootstrap repeats records, scikit-learn's own
     scalers and models have no noise. Steps that learn nothing cost nothing: `PublicScaler`,
-    encoders with given categories, transformers that need no fit (your word is taken for a
-    `FunctionTransformer`). Labels that `classes` does not name are assumed to be public, in each
-    bag too. Parameters must not change after `fit`. Bagging gives each part an integer
-    `random_state`, and `fit` warns: anyone who guesses it can subtract the noise.
+    encoders with given categories, a `SimpleImputer` of a constant that keeps empty features,
+    transformers that need no fit (your word is taken for a `FunctionTransformer`). Labels that
+    `classes` does not name are assumed to be public, in each bag too. Parameters of private
+    estimators and of ensembles may change after `fit`, those of other steps must not. Bagging gives
+    each part an integer `random_state`, and `fit` warns: anyone who guesses it can subtract the
+    noise.
 
     >>> import jaxdp as dp
     >>> from jaxdp.estimators import DPStandardScaler, total_privacy
@@ -259,7 +254,7 @@ def total_privacy(*fitted: Any) -> Drawn:
     >>> print(f"{float(total_privacy(*scalers).epsilon(1e-6)):.4f}")
     1.4547
     """
-    parts = [part for estimator in fitted for part in private_parts(estimator)]
+    parts = [fit.guarantee_ for estimator in fitted for fit in private_fits(estimator)]
     if not parts:
         raise ValueError("fitted must hold an estimator with guarantee_: fit it first")
     return composed(parts)

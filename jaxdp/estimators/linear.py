@@ -107,7 +107,7 @@ class DPLinearEstimator(DPEstimator):
                 f"{'step or clip must be smaller' if chosen else self._scaled_by()}: the "
                 "coefficients are not finite"
             )
-        self.guarantee_ = self._spent(self.plan_.guarantee)
+        self._finish(self.plan_.guarantee)
         self.n_iter_ = self.plan_.sequence.shape[0]
         weights, constant = (theta[:-1], theta[-1]) if intercept else (theta, 0.0)
         return weights, float(constant + target_center - weights @ x_center)

@@ -10,6 +10,7 @@ from jaxdp._core import checks
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import composed, estimator
 from jaxdp.estimators.linear import DPLinearEstimator, split
+from jaxdp.estimators.record import SEEDED
 from jaxdp.guarantee.drawn import left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
@@ -83,10 +84,12 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
             model = type(self)(**self.get_params() | own)
             model.n_features_in_, model.classes_ = self.n_features_in_, np.array([False, True])
             self.estimators_.append(model._fit_two(features, labels == label, key))
+            if self._is_private() and self._is_seeded():
+                model.privacy_text_ += SEEDED
         self.coef_ = np.concatenate([model.coef_ for model in self.estimators_])
         self.intercept_ = np.concatenate([model.intercept_ for model in self.estimators_])
         self.n_iter_ = max(model.n_iter_ for model in self.estimators_)
-        self.guarantee_ = self._spent(composed(model.guarantee_ for model in self.estimators_))
+        self._finish(composed(model.guarantee_ for model in self.estimators_))
         return self
 
     def _part(self, fits: int, coordinates: int) -> tuple[float, float]:

@@ -80,7 +80,7 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
             least_variance=self.least_variance,
         )
         self.class_count_ = np.asarray(self.model_.class_counts)
-        self.guarantee_ = self._spent(self.plan_.guarantee)
+        self._finish(self.plan_.guarantee)
         return self
 
     def predict_joint_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803

@@ -32,26 +32,27 @@ _REASONS = {
 _PUBLIC_ENCODERS = ("OneHotEncoder", "OrdinalEncoder")
 
 
-def private_parts(estimator: Any) -> list[Drawn]:
-    """The guarantees of one fitted estimator, or of those within it; `ValueError` where unknown."""
-    privacy = getattr(estimator, "guarantee_", None)
-    if isinstance(privacy, Drawn):
-        return [privacy]
+def private_fits(estimator: Any) -> list[Any]:
+    """One fitted private estimator, or those within an ensemble; `ValueError` where unknown."""
+    if isinstance(getattr(estimator, "guarantee_", None), Drawn):
+        return [estimator]
     name = _name_in_sklearn(estimator)
     if name == "Pipeline":
         return _of_all(step for _, step in estimator.steps)
     if name == "ColumnTransformer" and hasattr(estimator, "transformers_"):
         return _of_all(step for _, step, _ in estimator.transformers_)
     if name in _ADDED_UP and hasattr(estimator, "estimators_"):
-        _require_no_repeats(estimator)
-        return _of_all(estimator.estimators_)
+        fits = _of_all(estimator.estimators_)
+        if hasattr(estimator, "bootstrap"):
+            _require_no_repeats(estimator, fits)
+        return fits
     if _learns_nothing(estimator, name):
         return []
     raise ValueError(f"fitted holds a {type(estimator).__name__}{_reason(estimator)}")
 
 
-def _of_all(estimators: Iterable[Any]) -> list[Drawn]:
-    return [part for estimator in estimators for part in private_parts(estimator)]
+def _of_all(estimators: Iterable[Any]) -> list[Any]:
+    return [fit for estimator in estimators for fit in private_fits(estimator)]
 
 
 def _name_in_sklearn(estimator: Any) -> str:
@@ -60,12 +61,19 @@ def _name_in_sklearn(estimator: Any) -> str:
     return kind.__name__ if kind.__module__.partition(".")[0] == "sklearn" else ""
 
 
-def _require_no_repeats(ensemble: Any) -> None:
-    """Bags must hold each record at most once, and differ as the records do."""
-    if not hasattr(ensemble, "bootstrap"):
-        return
+def _require_no_repeats(ensemble: Any, fits: list[Any]) -> None:
+    """Bags must hold each record at most once, and differ as the records do.
+
+    Each fit has a record of the bags that it was in: the parameters may have changed since.
+    """
     kind = type(ensemble).__name__
-    if ensemble.bootstrap:
+    records = [fit._fit_record for fit in fits if hasattr(fit, "_fit_record")]
+    if len(records) < len(fits) or not all(record.bags for record in records):
+        raise ValueError(
+            f"fitted holds a {kind} whose parts do not say how `fit` drew their records: pass the "
+            "parts instead, if no record was repeated"
+        )
+    if any(bag.bootstrap for record in records for bag in record.bags):
         raise ValueError(
             f"fitted holds a {kind} with bootstrap=True: a bag may hold a record several times, "
             "and its fit costs as often what its guarantee_ states. Fit it with bootstrap=False"
@@ -75,14 +83,12 @@ def _require_no_repeats(ensemble: Any) -> None:
             f"fitted holds a {kind} fitted with sample_weight: weights decide which records are "
             "in a bag. Fit it without them"
         )
-    is_whole = ensemble.max_samples is None or (
-        isinstance(ensemble.max_samples, float) and ensemble.max_samples == 1.0
-    )
-    settings = ensemble.get_params(deep=True).items()
-    adds = any(key.endswith("relation") and value == "add_remove" for key, value in settings)
-    if adds and not is_whole:
+    if any(
+        record.relation == "add_remove" and not all(bag.is_whole for bag in record.bags)
+        for record in records
+    ):
         raise ValueError(
-            f"fitted holds a {kind} with max_samples={ensemble.max_samples!r} and "
+            f"fitted holds a {kind} fitted with a part of the records (max_samples) and "
             'relation="add_remove": a record that is added takes the place of another one in a '
             'bag. Fit its parts with relation="replace_one", or on all records'
         )
@@ -95,14 +101,44 @@ def _learns_nothing(step: Any, name: str) -> bool:
     if hasattr(step, "costs_privacy"):
         return not step.costs_privacy
     if name in _PUBLIC_ENCODERS:
-        counted = step.min_frequency is not None or step.max_categories is not None
-        return not isinstance(step.categories, str) and not counted
+        return _has_given_categories(step)
+    if name == "SimpleImputer":
+        return not _learned_by_imputer(step)
     if name == "PolynomialFeatures":
         return True
     # A regression that needs no fit, such as a Gaussian process, still learns if fitted.
     if hasattr(step, "predict") or not hasattr(step, "__sklearn_tags__"):
         return False
     return not checks.extra("sklearn.utils", "learn").get_tags(step).requires_fit
+
+
+def _has_given_categories(encoder: Any) -> bool:
+    """True if the categories of a fitted encoder are the ones that were given, all of them."""
+    given, fitted = encoder.categories, getattr(encoder, "categories_", ())
+    counted = encoder.min_frequency is not None or encoder.max_categories is not None
+    if isinstance(given, str) or counted or getattr(encoder, "_infrequent_enabled", False):
+        return False
+    pairs = zip(given, fitted, strict=False)
+    same = all(
+        len(a) == len(b) and all(x == y or (x != x and y != y) for x, y in zip(a, b, strict=True))
+        for a, b in pairs
+    )
+    return same and len(given) == len(fitted)
+
+
+def _learned_by_imputer(imputer: Any) -> str:
+    """What a `SimpleImputer` learned from the records, "" if nothing."""
+    filled = getattr(imputer, "statistics_", None)
+    given = imputer.fill_value
+    constants = {"0", "'missing_value'", "nan"} if given is None else {repr(given), "nan"}
+    # Of a constant, statistics_ holds the object that was given, and NaN for empty columns.
+    if filled is None or filled.dtype != object or not constants.issuperset(map(repr, filled)):
+        return "the values that it fills in"
+    if getattr(imputer, "indicator_", None) is not None:
+        return "which columns lack values: fit it with add_indicator=False"
+    if not imputer.keep_empty_features:
+        return "which columns are empty, and drops them: fit it with keep_empty_features=True"
+    return ""
 
 
 def _reason(estimator: Any) -> str:
@@ -118,6 +154,8 @@ def _reason(estimator: Any) -> str:
         )
     if name in _REASONS:
         return f": {_REASONS[name]}, so that its cost is not the sum of its parts"
+    if _name_in_sklearn(estimator) == "SimpleImputer" and estimator.strategy == "constant":
+        return f", which learns from the records {_learned_by_imputer(estimator)}"
     if getattr(estimator, "costs_privacy", name in (*_ADDED_UP, "ColumnTransformer")):
         return " that is not fitted: fit it first"
     settings = estimator.get_params().values() if hasattr(estimator, "get_params") else ()

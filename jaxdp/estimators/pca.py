@@ -101,7 +101,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         self.explained_variance_ = np.asarray(values)
         self.explained_variance_ratio_ = self.explained_variance_ / np.trace(matrix)
         self.n_components_ = rank
-        self.guarantee_ = self._spent(Drawn(level, error))
+        self._finish(Drawn(level, error))
         return self
 
     def transform(self, X: Any) -> np.ndarray:  # noqa: N803

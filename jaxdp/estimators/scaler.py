@@ -88,5 +88,5 @@ class DPStandardScaler(_Affine):
             relation="replace_one",
         )
         self.limit_ = limit
-        self.guarantee_ = self._spent(Drawn(level, error))
+        self._finish(Drawn(level, error))
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar, cast, final
+from typing import Any, Protocol, TypeAlias, TypeVar, cast, final, runtime_checkable
 
 import jax
 import numpy as np
@@ -94,8 +94,8 @@ class Guarantee(abc.ABC):
 class Budget:
     """Target of a calibration: delta(epsilon) <= delta, with epsilon >= 0, delta in [0, 1].
 
-    A subnormal number is met as 0. Wherever one is taken, the pair (epsilon, delta) may stand
-    for it.
+    A subnormal number is met as 0. Functions that take one also take the pair (epsilon, delta), and
+    a guarantee, mechanism or privacy loss that has one epsilon: see `as_budget`.
     """
 
     epsilon: Reals
@@ -109,16 +109,56 @@ class Budget:
         )
 
 
-BudgetLike: TypeAlias = Budget | tuple[ArrayLike, ArrayLike]
+@runtime_checkable
+class HasEpsilon(Protocol):
+    """A guarantee, a mechanism or a privacy loss."""
+
+    def epsilon(self, delta: ArrayLike) -> Reals:
+        """The least epsilon at `delta`."""
+        ...
+
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
+        """log of delta at `epsilon`."""
+        ...
 
 
-def as_budget(budget: object) -> Budget:
-    """The `Budget` of a pair (epsilon, delta), which is checked as one; a `Budget` as it is."""
+BudgetLike: TypeAlias = Budget | tuple[ArrayLike, ArrayLike] | HasEpsilon
+
+
+def as_budget(budget: object, name: str = "budget", delta: ArrayLike | None = None) -> Budget:
+    """The `Budget` that an argument stands for.
+
+    Args:
+        budget: a `Budget` or a pair (epsilon, delta), as it is; or a guarantee, mechanism or
+            privacy loss of both directions, at `delta`.
+        name: of the argument, in errors.
+        delta: of a guarantee; None: the delta that it states, as an `ApproxDP` does, else 0.
+
+    Anything else, and no finite epsilon at that delta: `ValueError`, or NaN where traced.
+    """
     if isinstance(budget, Budget):
         return budget
-    if not isinstance(budget, tuple) or len(budget) != 2:
-        raise ValueError(f"budget must be a Budget or a pair (epsilon, delta), got {budget!r}")
-    return Budget(*budget)
+    if isinstance(budget, tuple) and len(budget) == 2:
+        return Budget(*budget)
+    if isinstance(budget, Noise | type) or not isinstance(budget, HasEpsilon):
+        raise ValueError(
+            f"{name} must be a Budget or a pair (epsilon, delta), or a guarantee, mechanism or "
+            f"privacy loss with a finite epsilon, got {budget!r}"
+        )
+    require_both_directions(budget)
+    epsilon, at = stated(budget) if delta is None else (budget.epsilon(delta), delta)
+    if checks.all_concrete(epsilon) and not np.all(np.isfinite(np.asarray(epsilon))):
+        raise ValueError(
+            f"{name} must be a Budget or a pair (epsilon, delta), or have a finite epsilon at "
+            f"delta {at}, got {budget!r}: choose a delta above 0"
+        )
+    return Budget(xp.where(xp.isfinite(epsilon), epsilon, xp.nan), at)
+
+
+def stated(guarantee: HasEpsilon) -> tuple[Reals, Reals]:
+    """The (epsilon, delta) that a guarantee states, or its epsilon at delta 0."""
+    own = getattr(guarantee, "stated", None)
+    return (guarantee.epsilon(0.0), xp.asarray(0.0)) if own is None else own
 
 
 def is_no_release(other: object) -> bool:
@@ -195,4 +235,5 @@ def epsilon_of(log_delta: Callable[[Reals], Reals], delta: Reals) -> Reals:
         return excess(epsilon) - allowance
 
     found = last_feasible(residual, zero + _LARGEST_EPSILON, zero + _LEAST_EPSILON, slack)
-    return xp.where(residual(zero) <= 0, zero, found)
+    found = xp.where(residual(zero) <= 0, zero, found)
+    return xp.where(xp.isnan(delta), xp.nan, found)

@@ -18,7 +18,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log_add, round_up
-from jaxdp.guarantee.base import Budget, is_no_release, repeated
+from jaxdp.guarantee.base import Budget, is_no_release, repeated, stated
 from jaxdp.noise.base import exp_up
 
 # Relative, of a delta that is parted and added up again. chosen: above the rounding of both
@@ -48,6 +48,12 @@ class Drawn:
 
     # An array of counts is no array of guarantees: NumPy leaves the product to `__rmul__`.
     __array_ufunc__ = None
+
+    @property
+    def stated(self) -> tuple[Reals, Reals]:
+        """The epsilon that the exact guarantee states, and the delta there."""
+        epsilon, _ = stated(self.exact)
+        return epsilon, self.delta(epsilon)
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of delta + (1 + e^epsilon) sampling_error, rounded up, and at most 0."""

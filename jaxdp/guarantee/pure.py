@@ -156,6 +156,11 @@ class ApproxDP(Guarantee):
             delta_bound=checks.probability("delta", delta, lift=True),
         )
 
+    @property
+    def stated(self) -> tuple[Reals, Reals]:
+        """Its epsilon and its delta."""
+        return self.epsilon_bound, self.delta_bound
+
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of d + (1 - d) delta_pure(epsilon), d the `delta` of this guarantee."""
         epsilon = checks.real("epsilon", epsilon)

@@ -40,6 +40,16 @@ class UnsupportedError(Exception):
         self.event, self.reason = event, reason
 
 
+def require_replaced(event: Any, relation: str) -> None:
+    """`UnsupportedError` for a tree if a record is added or removed: it moves all that follow."""
+    if relation == "add_remove":
+        raise UnsupportedError(
+            event,
+            f"{type(event).__name__} requires the relation REPLACE_SPECIAL or REPLACE_ONE: its "
+            "exact loss is not known under ADD_OR_REMOVE_ONE.",
+        )
+
+
 def add(counts: Counts, thing: Any, count: float | int) -> None:
     """Add `count` times a thing."""
     if isinstance(thing, Selected):

@@ -196,9 +196,9 @@ def _accountant() -> type:
 
         Relations: REPLACE_ONE doubles the sensitivity of a query; for Poisson samples see
         `Mechanism`. REPLACE_SPECIAL replaces a record by one that contributes nothing.
-        RandomizedResponse requires one of the two: it is exact under REPLACE_ONE, and bounded by
-        its largest loss under REPLACE_SPECIAL. Stated guarantees are assumed to hold under the
-        accountant's relation.
+        SingleEpochTreeAggregation and RandomizedResponse require one of the two; the latter is
+        exact under REPLACE_ONE, and bounded by its largest loss under REPLACE_SPECIAL. Stated
+        guarantees are assumed to hold under the accountant's relation.
 
         epsilon is in nats, with the accuracy of `PrivacyLoss.log_delta`. `ValueError` for bad
         parameters, counts and targets.

@@ -24,6 +24,7 @@ from jaxdp.interop.counted import (
     everything,
     holds_non_private,
     name_of,
+    require_replaced,
 )
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
@@ -107,8 +108,8 @@ def _mechanism(event: Any, relation: Relation) -> Any:
             return _truncated(event, relation)
         case "SampledWithoutReplacementDpEvent":
             return _without_replacement(event, relation)
-        case "SingleEpochTreeAggregationDpEvent" if relation != "add_remove":
-            # A record that is added or removed moves all that follow to other leaves.
+        case "SingleEpochTreeAggregationDpEvent":
+            require_replaced(event, relation)
             counts = np.atleast_1d(np.asarray(event.step_counts))
             sensitivity = max(tree_sensitivity(int(count)) for count in counts)
             return _noisy(Gaussian, event.noise_multiplier, sensitivity * moves)

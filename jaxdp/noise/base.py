@@ -15,7 +15,8 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import LEAST_NORMAL, ULP, lifted, log1m, round_up
-from jaxdp.noise.structure import Singularities, Structure
+from jaxdp.noise.kernels.divergence import at_every_order
+from jaxdp.noise.structure import LossAtoms, Singularities, Structure
 
 T = TypeVar("T")
 
@@ -24,9 +25,8 @@ T = TypeVar("T")
 class Noise(abc.ABC):
     """A symmetric scalar distribution that is added to a query's answer.
 
-    Parameters are arrays; parameters and arguments broadcast like NumPy. `scale`, `shift` and `x`
-    are in the query's unit; epsilon and privacy losses in nats. Bad concrete input raises
-    `ValueError`; bad traced input gives NaN, never a small delta.
+    Parameters and arguments are arrays that broadcast. `scale`, `shift` and `x` are in the query's
+    unit, losses in nats. Bad concrete input raises `ValueError`; bad traced input gives NaN.
 
     With g the density, the privacy loss at a shift m > 0 is L = log g(X) / g(X - m), X = m + T or,
     by symmetry, log g(T) / g(T + m) with T drawn from g.
@@ -36,8 +36,7 @@ class Noise(abc.ABC):
     of one shape, with NaN parameters where `_in_range` is False. Each noise states its errors.
     """
 
-    # False where formulas read known values; they then compile their parts.
-    _is_compiled = True
+    _is_compiled = True  # False where formulas read known values and compile their parts
 
     def __init_subclass__(cls) -> None:
         in_float64(cls)
@@ -77,10 +76,7 @@ class Noise(abc.ABC):
 
     @abc.abstractmethod
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """log E[exp(s L)] / s of the loss at a positive `shift`, 0 <= s = `excess` < inf.
-
-        At s = 0 its limit, E[L].
-        """
+        """log E[exp(s L)] / s at a positive `shift`, 0 <= s = `excess` < inf; at s = 0 E[L]."""
 
     @abc.abstractmethod
     def _pure_epsilon(self, shift: Reals) -> Reals: ...
@@ -90,6 +86,9 @@ class Noise(abc.ABC):
 
     @abc.abstractmethod
     def _singularities(self, shift: Reals) -> Singularities: ...
+
+    def _loss_atoms(self, shift: Reals) -> LossAtoms | None:
+        return None
 
     def _finite_loss(self, shift: Reals) -> tuple[Reals, Reals]:
         """`log_finite` and `largest` of a `Structure`."""
@@ -174,10 +173,9 @@ class Noise(abc.ABC):
 
     @final
     def log_delta(self, shift: ArrayLike, epsilon: ArrayLike) -> Reals:
-        """log of the least delta at `epsilon` for a sensitivity `shift`: an upper bound.
+        """log of the least delta at `epsilon` for a sensitivity `shift`, rounded up.
 
         delta = sup over |m| <= shift of E[(1 - exp(epsilon - L_m))_+], every real epsilon.
-        Rounding is included: the value returned is never below the true one.
         """
         epsilon = checks.real("epsilon", epsilon)
         return self._evaluate(_log_delta, self._checked_shift(shift), epsilon)
@@ -189,10 +187,9 @@ class Noise(abc.ABC):
 
     @final
     def renyi(self, shift: ArrayLike, order: ArrayLike) -> Reals:
-        """The Renyi divergence log E[exp((a - 1) L)] / (a - 1) of an order a >= 1.
+        """The Renyi divergence log E[exp((a - 1) L)] / (a - 1) of an order a >= 1; E[L] at a = 1.
 
-        Of order 1 the Kullback-Leibler divergence E[L]; of infinite order `pure_epsilon`. Relative
-        error: 1e-13, where the noise does not say another.
+        Of infinite order it is `pure_epsilon`. Relative error: 1e-13, if no other is stated.
         """
         order = checks.real("order", order, 1.0)
         return self._evaluate(renyi_of, self._checked_shift(shift), order)
@@ -211,6 +208,11 @@ class Noise(abc.ABC):
     def structure(self, shift: ArrayLike) -> Structure:
         """Atoms of the loss, or its lattice, and which losses are finite."""
         return self._evaluate(type(self)._structure, self._checked_shift(shift))
+
+    @final
+    def loss_atoms(self, shift: ArrayLike) -> LossAtoms | None:
+        """All atoms of a loss with few values; None for any other loss."""
+        return self._evaluate(type(self)._loss_atoms, self._checked_shift(shift))
 
     def _checked_shift(self, shift: ArrayLike) -> Reals:
         self.is_consistent()
@@ -242,7 +244,7 @@ _compiled = jitted(_applied, static_argnums=0)
 
 
 def _log_delta(noise: Noise, shift: Reals, epsilon: Reals) -> Reals:
-    # At an infinite shift delta is 1 whatever epsilon is, infinite or not.
+    # At an infinite shift delta is 1, whatever epsilon is.
     endless = (shift == xp.inf) & ~xp.isnan(epsilon)
     value = noise._log_delta(shift, xp.where(endless, 0.0, epsilon))
     # A subnormal number's last place exceeds the rounding that was added.
@@ -251,12 +253,9 @@ def _log_delta(noise: Noise, shift: Reals, epsilon: Reals) -> Reals:
 
 def renyi_of(noise: Noise, shift: Reals, order: Reals) -> Reals:
     """`Noise.renyi` of arrays of one shape."""
-    largest, excess = noise._pure_epsilon(shift), order - 1.0
-    usual = (largest > 0) & (shift < xp.inf) & (excess < xp.inf)
-    value = noise._divergence(xp.where(usual, shift, 1.0), xp.where(usual, excess, 1.0))
-    # No shift has no divergence of any order; an infinite order or shift has the largest loss.
-    value = xp.where(usual, xp.minimum(value, largest), largest)
-    return lifted(xp.where(xp.isnan(excess), xp.nan, value), largest > 0)
+    largest = noise._pure_epsilon(shift)
+    value = at_every_order(noise._divergence, shift, order - 1.0, largest)
+    return lifted(value, largest > 0)
 
 
 @jitted

@@ -21,7 +21,8 @@ from jaxdp.noise.kernels import (
     whole_draws,
 )
 from jaxdp.noise.kernels.negative_epsilon import with_limits
-from jaxdp.noise.structure import Lattice
+from jaxdp.noise.nodes import LEFT_OUT, integers
+from jaxdp.noise.structure import Lattice, LossAtoms
 
 # The first 200 whole numbers, for sums over them. derived: ten scales where they are used
 _WHOLE = Rule(np.arange(1.0, 201.0), np.ones(200))
@@ -160,6 +161,23 @@ class DiscreteGaussian(Noise):
         """(0, shift^2 / (2 scale^2)), attained at every whole order: theorem 4 of the source."""
         r = ratio_of(shift, self.scale)
         return xp.zeros_like(r), lifted(round_up(0.5 * r * r, 4), r > 0)
+
+    def _loss_atoms(self, shift: Reals) -> LossAtoms:
+        """The atoms shift (shift / 2 - k) / scale^2 at k, but for a probability of e^-300.
+
+        Above scale 30 a node stands for several k. By Poisson's formula their sums are exact up to
+        e^(-2 (pi scale / width)^2), width k a node, and 30 nodes lie in a scale. The second rule
+        takes others.
+        """
+        places, width = integers(self, (xp.zeros_like(shift), shift))
+        shift, noise = shift[..., None], DiscreteGaussian(self.scale[..., None])
+
+        def rule(k: Reals) -> tuple[Reals, Reals]:
+            loss = ratio_of(shift, noise.scale) * ((0.5 * shift - k) / noise.scale)
+            return loss, noise.log_density(k) + xp.log(width)
+
+        first, check = rule(places), rule(places + xp.floor(0.5 * width))
+        return LossAtoms(*first, check, xp.full_like(shift[..., 0], -LEFT_OUT))
 
     def _singularities(self, shift: Reals) -> Lattice:
         """A lattice of unit shift / scale^2, odd where `shift` is."""

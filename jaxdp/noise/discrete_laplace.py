@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import (
@@ -23,7 +23,8 @@ from jaxdp.noise.base import Noise, ratio_of, renyi_of
 from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.negative_epsilon import upper_log_delta, whole_sides, with_limits
 from jaxdp.noise.kernels.staircase_loss import Tilt
-from jaxdp.noise.structure import Lattice
+from jaxdp.noise.nodes import along_last
+from jaxdp.noise.structure import Lattice, LossAtoms
 
 
 @final
@@ -149,10 +150,59 @@ class DiscreteLaplace(Noise):
         rho = renyi_of(self, shift, xp.ones_like(shift))
         return xp.zeros_like(rho), round_up(rho, 256)
 
+    def _loss_atoms(self, shift: Reals) -> LossAtoms:
+        """shift + 1 atoms: (shift - 2 k) / scale of mass q^k, but for a factor, at 0 <= k <= shift.
+
+        P[T <= 0] = 1 / (1 + q) and P[T >= shift] = q^shift / (1 + q) at the ends, P[T = k] between.
+        Beyond 1,500 nodes, one of them stands for several atoms, at the middle one, and in the
+        second rule at the largest.
+        """
+        rank = xp.ndim(shift)
+        shift, scale = shift[..., None], self.scale[..., None]
+        nodes = _nodes_for(shift)
+        width = lax.stop_gradient(xp.maximum(xp.ceil((shift - 1.0) / (nodes - 2.0)), 1.0))
+        index = along_last(np.arange(1.0 * nodes), rank)
+        rules = [_atoms_at(scale, shift, index, width, place) for place in (0.5, 0.0)]
+        return LossAtoms(*rules[0], rules[1], xp.full_like(shift[..., 0], -xp.inf))
+
     def _singularities(self, shift: Reals) -> Lattice:
         """A lattice of unit 2 / scale, odd where `shift` is."""
         unit = ratio_of(2.0, self.scale)
         return Lattice(unit + 0.0 * shift, shift % 2.0 + 0.0 * unit)
+
+
+# Most nodes of a law. chosen: nodes of other noises are as many
+_MOST_NODES = 1500
+
+
+def _nodes_for(shift: Reals) -> int:
+    """Number of nodes: a power of two that holds all atoms of concrete shifts, or the most."""
+    if not checks.is_concrete(shift):
+        return _MOST_NODES
+    known = np.asarray(shift)
+    largest = np.max(known, where=np.isfinite(known), initial=1.0)
+    return int(min(2.0 ** np.ceil(np.log2(largest + 2.0)), _MOST_NODES))
+
+
+def _atoms_at(
+    scale: Reals, shift: Reals, index: Reals, width: Reals, place: float
+) -> tuple[Reals, Reals]:
+    """Losses and log masses of the nodes 0, 1, ..., the last one that of all k >= shift.
+
+    Between the ends a node stands for `width` whole k, at the k that is `place` of the way.
+    """
+    decay = 1.0 / scale
+    start = 1.0 + (index - 1.0) * width
+    end = xp.minimum(start + width, shift)
+    is_first, is_last = index == 0, index == index[..., -1:]
+    inner = ~is_first & ~is_last & (end > start)
+    size = xp.where(inner, end - start, 1.0)
+    first = xp.where(inner, start, xp.where(is_first, 0.0, shift))
+    k = first + xp.floor(place * (size - 1.0))
+    block = xp.where(inner, log1mexp(size * decay), 0.0)
+    log_mass = block - first * decay - log1p(xp.exp(-decay))
+    log_mass = xp.where(is_first | is_last | inner, log_mass, -xp.inf)
+    return (shift - 2.0 * k) * decay, log_mass
 
 
 # Least exponent. derived: four least normal numbers, so that products with it are normal

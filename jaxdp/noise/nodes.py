@@ -158,19 +158,23 @@ def _pieces(noise: Noise, shifts: tuple[Reals, ...]) -> tuple[Reals, Reals]:
 
 def on_integers(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     """The integers within reach, or every k-th of them with weight k."""
-    ends = xp.stack(shifts, axis=-1)
-    reach = xp.broadcast_to(reach_of(noise), shifts[0].shape)
-    low = xp.floor(xp.min(ends, axis=-1) - reach)
-    stride = xp.ceil((xp.max(ends, axis=-1) + reach - low) / _LATTICE_NODES)
-    stride = lax.stop_gradient(xp.maximum(stride, 1.0))[..., None]
-    x = lax.stop_gradient(low)[..., None] + stride * along_last(
-        np.arange(1.0 * _LATTICE_NODES), low.ndim
-    )
+    x, stride = integers(noise, shifts)
     weight = xp.broadcast_to(stride, x.shape)
     # Where nodes stand for several integers the second rule says that nothing is known.
     doubt = xp.where(stride > 1, 2.0, 1.0) * weight
     both = xp.concatenate([weight, doubt], axis=-1)
     return Nodes(xp.concatenate([x, x], axis=-1), both, _LATTICE_NODES)
+
+
+def integers(noise: Noise, shifts: tuple[Reals, ...]) -> tuple[Reals, Reals]:
+    """1,500 integers within reach along a new last axis, and the distance of two, with the axis."""
+    ends = xp.stack(shifts, axis=-1)
+    reach = xp.broadcast_to(reach_of(noise), shifts[0].shape)
+    low = xp.floor(xp.min(ends, axis=-1) - reach)
+    stride = xp.ceil((xp.max(ends, axis=-1) + reach - low) / _LATTICE_NODES)
+    stride = lax.stop_gradient(xp.maximum(stride, 1.0))[..., None]
+    index = along_last(np.arange(1.0 * _LATTICE_NODES), low.ndim)
+    return lax.stop_gradient(low)[..., None] + stride * index, stride
 
 
 def _edges(index: int, count: int) -> np.ndarray:

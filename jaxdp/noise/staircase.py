@@ -14,13 +14,16 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import total
-from jaxdp._numeric.elementary import lifted, log1m, log1p, round_up
+from jaxdp._numeric.elementary import lifted, log1m, log1p, log_probability, round_up
 from jaxdp._numeric.quadrature import power_sum
 from jaxdp._numeric.search import least_value
 from jaxdp.noise.base import Noise
-from jaxdp.noise.kernels.staircase_loss import divergence, log_delta, normaliser, place
-from jaxdp.noise.structure import Lattice
+from jaxdp.noise.kernels.staircase_loss import divergence, log_delta, log_masses, normaliser, place
+from jaxdp.noise.nodes import along_last
+from jaxdp.noise.structure import Lattice, LossAtoms
 
+# Positive losses of a traced shift, and at most of a concrete one. chosen: 129 and 1,601 nodes
+_MULTIPLES, _MOST_MULTIPLES = 64, 800
 # The largest epsilon: the largest double.
 _LARGEST = float(np.finfo(np.float64).max)
 
@@ -192,10 +195,36 @@ class Staircase(Noise):
         rho = xp.where(at.infinite & (rho >= 0), xp.inf, rho)
         return xp.zeros_like(rho), lifted(rho, self._pure_epsilon(shift) > 0)
 
+    def _loss_atoms(self, shift: Reals) -> LossAtoms:
+        """The losses j epsilon, |j| <= ceil(shift / sensitivity), 64 of each sign where traced."""
+        j = along_last(np.arange(1.0, _multiples_of(shift, self.sensitivity) + 1.0), xp.ndim(shift))
+        unit = self.epsilon[..., None]
+        log_up = log_masses(self.epsilon, self.sensitivity, self.split, shift, j)
+        log_down = log_up - j * unit
+        others = xp.sum(xp.exp(log_up) + xp.exp(log_down), axis=-1)
+        log_rest = log_probability(xp.clip(1.0 - others, 0.0, 1.0))
+        # With multiples beyond the last one, all other mass is left out.
+        is_whole = xp.ceil(shift / self.sensitivity) <= j[..., -1]
+        log_level = xp.where(is_whole, log_rest, -xp.inf)[..., None]
+        loss = xp.concatenate([-j[..., ::-1] * unit, 0.0 * unit, j * unit], axis=-1)
+        log_mass = xp.concatenate([log_down[..., ::-1], log_level, log_up], axis=-1)
+        rule = loss, log_mass
+        return LossAtoms(*rule, rule, xp.where(is_whole, -xp.inf, log_rest))
+
     def _singularities(self, shift: Reals) -> Lattice:
         """A lattice of unit epsilon."""
         unit = self.epsilon + 0.0 * shift
         return Lattice(unit, 0.0 * unit)
+
+
+def _multiples_of(shift: Reals, sensitivity: Reals) -> int:
+    """Number of positive losses: all that a concrete shift has, up to the most."""
+    if not checks.all_concrete((shift, sensitivity)):
+        return _MULTIPLES
+    with np.errstate(all="ignore"):
+        steps = np.ceil(np.asarray(shift) / np.asarray(sensitivity))
+    largest = np.max(steps, where=np.isfinite(steps), initial=1.0)
+    return int(min(largest + 1.0, _MOST_MULTIPLES))
 
 
 def _level(sensitivity: Reals, split: Reals, x: Reals) -> tuple[Reals, Reals]:

@@ -24,6 +24,19 @@ class Lattice(NamedTuple):
     odd: Reals
 
 
+class LossAtoms(NamedTuple):
+    """The atoms of a loss, along a last axis in the order of the outputs that make them.
+
+    A node stands for one atom, or for several where they are too many. `check` then places or
+    groups them otherwise, so that both rules differ by more than either's error.
+    """
+
+    loss: Reals
+    log_mass: Reals  # under P; -inf for no mass
+    check: tuple[Reals, Reals]
+    log_left_out: Reals  # log of the probability at no node, without the axis of nodes
+
+
 Singularities: TypeAlias = Smooth | Kinks | Lattice
 
 

@@ -22,9 +22,9 @@ from jaxdp._core.functions import special
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
-from jaxdp._numeric.elementary import LOG_2, lifted, log1p, round_up
+from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1p, round_up
 from jaxdp._numeric.gamma import gamma_excess
-from jaxdp.noise.base import Noise, infinite_unless_zero, ratio_of
+from jaxdp.noise.base import Noise, infinite_unless_zero, mirrored_log_delta, ratio_of
 from jaxdp.noise.kernels import subbotin_profile
 from jaxdp.noise.kernels.divergence import divergence
 from jaxdp.noise.laplace import Laplace, zcdp_of_ratio
@@ -35,6 +35,11 @@ _LARGEST_POWER = 1e4
 # Share of a divergence, by p^2, that the quadrature may lose. measured: below 1e-13 at p = 20,
 # where nothing is added, 4e-11 at 100, 8e-9 at 1,000
 _LOST = 3e-14
+
+# Powers less 1 below which thresholds beyond shift / scale are lost. measured: up to 1.6e-8
+_NEAR = 2e-8
+# Powers below which a threshold overflows at an epsilon that is used. chosen: e^60 times the shift
+_FLAT = 1.1
 
 
 @final
@@ -126,12 +131,16 @@ class Subbotin(Noise):
         """
         r, power = ratio_of(shift, self.scale), self.power
         exact = Laplace(self.scale).log_delta(shift, epsilon)
-        pure = power == 1
-        outside = pure & (xp.abs(epsilon) >= r)
-        value = subbotin_profile.log_delta(r, xp.where(outside, 0.5 * r, epsilon), power)
+        pure, log_place = power == 1, _log_place(r, epsilon, power)
+        far = (power < 1.0 + _NEAR) | ((power < _FLAT) & (log_place > _LARGEST_LOG))
+        outside = far & (xp.abs(epsilon) >= r) & (r > 0)
+        last = r * (1.0 - 8.0 * ULP)
+        value = subbotin_profile.log_delta(r, xp.where(outside, last, epsilon), power)
+        beyond = _log_delta_beyond(r, epsilon, power, log_place, value)
         # The closed form's value, with the derivatives (in the power as well) of the general one.
         value = value + xp.where(pure & ~outside, lax.stop_gradient(exact - value), 0.0)
-        return xp.where(outside, exact, value)
+        is_exact = pure & (xp.abs(epsilon) >= r)
+        return xp.where(is_exact, exact, xp.where(outside, beyond, value))
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """Quadrature (`kernels.divergence`), for p > 20 rounded up by 3e-14 (p^2 - 400) of it."""
@@ -173,6 +182,8 @@ _POINTS = np.geomspace(1e-8, 1e4, 120)
 _LEAST = 1e-300
 # The largest logarithm whose exponential is taken. chosen: no overflow
 _LARGEST_LOG = 600.0
+# By how much the start of a tail, and its logarithm, are moved. chosen: above their rounding
+_BELOW = 1e-12
 # Values of l in the bound beyond the last point, each tried.
 _SET_ASIDE = (0.9, 0.99, 0.999, 0.9999)
 
@@ -182,6 +193,32 @@ def _law(power: Reals, shift: Reals, t: Reals) -> tuple[Reals, Reals]:
     near, width = xp.maximum(xp.abs(t), _LEAST), xp.clip(shift + 2.0 * t, 0.0, shift)
     fall = -xp.expm1(-power * xp.log1p(width / near))
     return -(near**power) / power - _log_unit(power), (near + width) ** power * fall / power
+
+
+def _log_place(ratio: Reals, epsilon: Reals, power: Reals) -> Reals:
+    """log of (|epsilon| / ratio)^(1 / (p - 1)), rounded down; 0 at least.
+
+    The loss at t is at most ratio (t + ratio)^(p - 1), so that t + ratio is larger where it exceeds
+    epsilon.
+    """
+    high = xp.maximum(ratio, _LEAST) * (1.0 + 4.0 * ULP)
+    log_growth = xp.log1p(xp.maximum(xp.abs(epsilon) - high, 0.0) / high) * (1.0 - 8.0 * ULP)
+    return log_growth / xp.maximum(power - 1.0, ULP)
+
+
+def _log_delta_beyond(
+    ratio: Reals, epsilon: Reals, power: Reals, log_place: Reals, last: Reals
+) -> Reals:
+    """A bound where |epsilon| >= ratio: `last`, the value just before, or a tail if that is less.
+
+    The tail begins where the loss can exceed epsilon: see `_log_place`.
+    """
+    start = xp.exp(xp.minimum(log_place, _LARGEST_LOG)) - ratio
+    start = xp.maximum(start * (1.0 - _BELOW), 0.0)
+    tail = subbotin_profile.log_survival(start, power) * (1.0 - _BELOW)
+    size = xp.abs(epsilon)
+    value = xp.where(size == xp.inf, -xp.inf, xp.minimum(last, tail))
+    return xp.where(epsilon < 0, mirrored_log_delta(value, size, 1.0), value)
 
 
 def _divergence(power: Reals, shift: Reals, s: Reals) -> Reals:

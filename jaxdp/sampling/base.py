@@ -56,8 +56,10 @@ class TrainingSizes(NamedTuple):
         steps: ArrayLike | None = None,
     ) -> TrainingSizes:
         """The sizes; `ValueError` if the rate or the length is missing or given twice."""
-        has_sizes = batch_size is not None and dataset_size is not None
-        if (sampling_prob is None) != has_sizes or (batch_size is not None and not has_sizes):
+        sizes = [size is not None for size in (dataset_size, batch_size)]
+        # A limit on batches has its effect at a size of the data set.
+        unused = any(sizes) != all(sizes) and (batch_size_limit is None or sizes[1])
+        if (sampling_prob is None) != all(sizes) or unused:
             raise ValueError(
                 "give either dataset_size and batch_size or sampling_prob, got dataset_size="
                 f"{dataset_size}, batch_size={batch_size}, sampling_prob={sampling_prob}"

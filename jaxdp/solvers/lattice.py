@@ -9,15 +9,20 @@ what float64 makes of their sum is a function of the exact one: post-processing.
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.types import Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise
+from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.lattice_draws import draw_whole, require_drawable, unit_of
 from jaxdp.released import size_error
 
@@ -25,6 +30,8 @@ from jaxdp.released import size_error
 RELEASES = ("lattice", "float")
 # Bits of a noise's scale above the step. chosen: total variation 2^-74 a draw; draws stay exact
 _BITS = 37
+# Most draws that several groups make at a time. chosen: a second of them
+_LONGEST = 2**20
 
 
 class Added(NamedTuple):
@@ -39,6 +46,10 @@ class Added(NamedTuple):
         inside = jnp.abs(value) < self.step * 2.0**53
         step = jnp.where(inside, self.step, 1.0)
         return jnp.where(inside, jnp.round(value / step) * step, value) + self.noise
+
+    def part(self, start: int, shape: Shape) -> Added:
+        """Entries of a flat noise from `start` on, in a shape."""
+        return self._replace(noise=self.noise[start : start + math.prod(shape)].reshape(shape))
 
 
 def require(release: str, noise: Noise) -> None:
@@ -62,11 +73,58 @@ def added(
     require(release, noise)
     if release == "float":
         return Added(scale * noise.sample(key, shape), jnp.zeros(()))
+    step, fine = _step(noise, scale, ratio)
+    drawn = draw_whole(noise, key, shape, fine) * step
+    return Added(jnp.where(scale == 0, 0.0, drawn), step)
+
+
+def _step(noise: Noise, scale: Reals, ratio: Reals) -> tuple[Reals, Reals]:
+    """The step of the lattice, and its length relative to the scale of the wider noise."""
     unit = unit_of(noise)
     step = jnp.where(scale == 0, 0.0, power_of_two(unit * scale, -_BITS))
-    wide = round_up(scale * (1.0 + unit * 2.0**-_BITS / ratio), 8)
-    drawn = draw_whole(noise, key, shape, step / wide) * step
-    return Added(jnp.where(scale == 0, 0.0, drawn), step)
+    return step, step / round_up(scale * (1.0 + unit * 2.0**-_BITS / ratio), 8)
+
+
+def added_to_groups(
+    noise: Noise,
+    scales: Reals,
+    ratio: Reals,
+    key: Key,
+    sizes: tuple[int, ...],
+    release: str = "lattice",
+) -> list[Added]:
+    """`added` of several groups, each with its scale and its number of entries, flat.
+
+    One program draws them all, in parts of one length, of which each is of one group.
+    """
+    require(release, noise)
+    if release == "float":
+        drawn = noise.sample(key, (sum(sizes),))
+        parts = jnp.split(drawn, np.cumsum(sizes)[:-1])
+        zero = jnp.zeros(())
+        return [Added(scale * part, zero) for scale, part in zip(scales, parts, strict=True)]
+    length = _part_length(sizes)
+    counts = [-(-size // length) for size in sizes]
+    steps, fine = _step(noise, scales, ratio)
+    keys = jax.random.split(key, sum(counts))
+    drawn = _drawn(noise, keys, jnp.repeat(fine, np.array(counts)), length)
+    parts = jnp.split(drawn, np.cumsum(counts)[:-1])
+    return [
+        Added(jnp.where(scale == 0, 0.0, part.reshape(-1)[:size] * step), step)
+        for part, size, step, scale in zip(parts, sizes, steps, scales, strict=True)
+    ]
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _drawn(noise: Noise, keys: jax.Array, fine: Reals, length: int) -> Reals:
+    """Whole noise, `length` draws from each key, for steps of these relative lengths."""
+    return lax.map(lambda part: draw_whole(noise, part[0], (length,), part[1]), (keys, fine))
+
+
+def _part_length(sizes: tuple[int, ...]) -> int:
+    """Draws made at a time for groups of these sizes: few are left over, and few turns made."""
+    wanted = sum(sizes) if len(sizes) == 1 else -(-sum(sizes) // (4 * len(sizes)))
+    return min(whole_draws.padded_size(wanted), _LONGEST)
 
 
 def power_of_two(value: Reals, shift: int) -> Reals:

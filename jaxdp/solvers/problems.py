@@ -285,7 +285,7 @@ def private_smoothness(
     epsilon = checks.positive("epsilon", epsilon)
     bounds = bounded_smoothness(problem.loss, feature_bounds).values
     design = problem.design[:-1] if problem.intercept else problem.design
-    key, (coordinates, records) = checked_key(key, design, epsilon), design.shape
+    key, (coordinates, records) = checked_key(key, design, epsilon, bounds), design.shape
     bounds = jnp.broadcast_to(bounds, (coordinates,))
     curvature = jnp.minimum(_CURVATURE[problem.loss] * design**2, bounds[:, None])
     total = jnp.sum(curvature, axis=1, dtype=jnp.float64)

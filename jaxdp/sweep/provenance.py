@@ -175,10 +175,15 @@ def _commit() -> str:
     return process.stdout.strip() or "unknown"
 
 
+# Globals whose values count. chosen: those that a program sets and changes
+_PLAIN = (numbers.Number, str, bytes, np.generic, jax.Array)
+
+
 def digest_of(function: Callable[..., Any], grid_digest: str) -> str:
     """Fingerprint of the function's code and closure, the grid and the versions.
 
-    Functions of its own module that it calls count too, the module's other globals do not.
+    Of the globals that it names, functions of its own module and plain values count too: numbers,
+    texts, arrays and containers of these. Other modules and objects do not.
     """
     fingerprint = hashlib.sha256(grid_digest.encode())
     fingerprint.update(repr(sorted(versions().items())).encode())
@@ -229,11 +234,24 @@ def _add_function(fingerprint: Any, function: types.FunctionType, visited: dict[
     named = (function.__kwdefaults__ or {}).items()
     for part in (*(function.__defaults__ or ()), *named, *cells):
         _add(fingerprint, part, visited)
-    for name in sorted(_names(function.__code__)):
-        called = function.__globals__.get(name)
-        called = getattr(called, "__wrapped__", called)
+    for name in sorted(_names(function.__code__) & function.__globals__.keys()):
+        used = function.__globals__[name]
+        called = getattr(used, "__wrapped__", used)
         if isinstance(called, types.FunctionType) and called.__module__ == function.__module__:
             _add(fingerprint, called, visited)
+        elif _is_plain(used):
+            _add(fingerprint, (name, used), visited)
+
+
+def _is_plain(value: Any) -> bool:
+    """True for a number, a text, an array, None, and containers of these."""
+    if isinstance(value, tuple | list | set | frozenset):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(_is_plain(part) for pair in value.items() for part in pair)
+    if isinstance(value, np.ndarray):
+        return not value.dtype.hasobject
+    return value is None or isinstance(value, _PLAIN)
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import math
+import zoneinfo
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
-from jaxdp.tables.labels import Label, label_of
+from jaxdp.tables.labels import Label, label_of, normal, overlap
 
 # Numbers of a plan. chosen: beyond all that are used, and far from where doubles end
 _LARGEST = 1e100
@@ -19,7 +22,7 @@ _OTHER = "other"
 STATISTICS = ("count", "sum", "mean")
 _KEYS = (
     *("name", "statistic", "column", "categories", "other", "lower", "upper"),
-    *("noise", "weight", "scale"),
+    *("unit", "noise", "weight", "scale"),
 )
 
 
@@ -27,7 +30,7 @@ class Entry(NamedTuple):
     """Checked statistic of a plan; `where` names it in errors.
 
     categories: the names of the cells; labels: values counted in each, except in the cell of all
-    others.
+    others; zone: in which times are dates; unit: None if the plan gives none.
     """
 
     where: str
@@ -36,20 +39,24 @@ class Entry(NamedTuple):
     column: str | None
     categories: tuple[str, ...] | None
     labels: tuple[Label, ...]
+    zone: datetime.tzinfo
     lower: float
     upper: float
+    unit: Fraction | None
     noise: str
     weight: float
     scale: float | None
 
 
-def entries_of(plan: Mapping[str, Any], noises: tuple[str, ...]) -> tuple[Entry, ...]:
+def entries_of(
+    plan: Mapping[str, Any], noises: tuple[str, ...], zone: datetime.tzinfo
+) -> tuple[Entry, ...]:
     """The statistics of a plan, whose noise is one of `noises`."""
     tables = plan.get("release")
     if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
         raise ValueError("plan: release must be a list of tables, one per statistic: [[release]]")
     default = _one_of("plan", {"noise": "gaussian", **plan}, "noise", noises)
-    entries = tuple(_entries(tables, default, noises))
+    entries = tuple(_entries(tables, default, noises, zone))
     names = [entry.name for entry in entries]
     for entry in entries:
         if names.count(entry.name) > 1:
@@ -105,12 +112,25 @@ def text_of(place: str, table: Mapping[str, Any], key: str) -> str | None:
     return value
 
 
-def _entries(tables: Sequence[Any], noise: str, noises: tuple[str, ...]) -> Iterator[Entry]:
+def zone_of(plan: Mapping[str, Any]) -> datetime.tzinfo:
+    """The zone in which times are dates: UTC if the plan names none."""
+    name = text_of("plan", plan, "zone")
+    try:
+        return datetime.UTC if name is None else zoneinfo.ZoneInfo(name)
+    except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
+        raise ValueError(f"plan: zone must be one such as Europe/Zurich, got {name!r}") from None
+
+
+def _entries(
+    tables: Sequence[Any], noise: str, noises: tuple[str, ...], zone: datetime.tzinfo
+) -> Iterator[Entry]:
     for index, table in enumerate(tables):
         place = f"plan: release {index + 1}"
         require_known(place, table, _KEYS)
         statistic = _one_of(place, table, "statistic", STATISTICS)
-        column, (categories, labels) = text_of(place, table, "column"), _categories(place, table)
+        column = text_of(place, table, "column")
+        column = None if column is None else normal(column)
+        categories, labels = _categories(place, table, zone)
         lower, upper = _bounds(place, table, statistic)
         if (statistic == "count") != (categories is not None) and column is not None:
             needed = "categories" if statistic == "count" else "no categories"
@@ -128,8 +148,10 @@ def _entries(tables: Sequence[Any], noise: str, noises: tuple[str, ...]) -> Iter
             column,
             categories,
             labels,
+            zone,
             lower,
             upper,
+            _unit(place, table),
             _one_of(place, {"noise": noise, **table}, "noise", noises),
             _positive(place, {"weight": 1.0, **table}, "weight"),
             _positive(place, table, "scale") if "scale" in table else None,
@@ -139,7 +161,7 @@ def _entries(tables: Sequence[Any], noise: str, noises: tuple[str, ...]) -> Iter
 def _bounds(place: str, table: Mapping[str, Any], statistic: str) -> tuple[float, float]:
     """The public bounds of a column; (0, 1) for counts."""
     if statistic == "count":
-        for key in ("lower", "upper"):
+        for key in ("lower", "upper", "unit"):
             if key in table:
                 raise ValueError(f"{place}: {key} is for sums and means, a count has none")
         return 0.0, 1.0
@@ -149,8 +171,15 @@ def _bounds(place: str, table: Mapping[str, Any], statistic: str) -> tuple[float
     return lower, upper
 
 
+def _unit(place: str, table: Mapping[str, Any]) -> Fraction | None:
+    """The unit that sums are rounded to, as it is written: 0.01 is a hundredth."""
+    if "unit" not in table:
+        return None
+    return Fraction(repr(number_of(place, table, "unit", lower=_LEAST)))
+
+
 def _categories(
-    place: str, table: Mapping[str, Any]
+    place: str, table: Mapping[str, Any], zone: datetime.tzinfo
 ) -> tuple[tuple[str, ...] | None, tuple[Label, ...]]:
     """Names of the cells, and the public categories as labels, each once."""
     listed, other = table.get("categories"), table.get("other", False)
@@ -160,14 +189,18 @@ def _categories(
         return None, ()
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
         raise ValueError(f"{place}: categories must be a list of labels, got {listed!r}")
-    labels = tuple(label for label in map(label_of, listed) if label is not None)
+    labels = tuple(label for x in listed if (label := label_of(x, zone)) is not None)
     if len(labels) < len(listed):
         raise ValueError(f"{place}: categories must not be empty or NaN, got {listed!r}")
-    if len(set(labels)) < len(labels):
+    for value, label in zip(listed, labels, strict=True):
+        if isinstance(value, datetime.datetime) and value.date() != label.value:
+            raise ValueError(f"{place}: categories must be dates in the plan's zone, got {value}")
+    if overlap(labels):
         raise ValueError(
-            f"{place}: categories must differ, got {listed!r}: 1, 1.0 and '01' are the same label"
+            f"{place}: categories must differ, got {listed!r}: a record is in one at most, and a "
+            "number takes every text that is written as it is"
         )
-    names = tuple(str(label).strip() for label in listed)
+    names = tuple(normal(str(label)) for label in listed)
     if other and _OTHER in names:
         raise ValueError(f"{place}: other must be false where a category is named {_OTHER!r}")
     return (*names, _OTHER) if other else names, labels

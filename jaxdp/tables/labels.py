@@ -1,63 +1,132 @@
 """Labels of records, and public categories: which of them are the same, however they are written.
 
-A number, a boolean, a date or a text. Texts are stripped, and those that are written as a number, a
-boolean or a date are one: 1, 1.0, " 1" and "01" are the same label, True and "true" are, and a date
-and its midnight.
+A category that is a text is compared as text, without the spaces around it and in Unicode's
+composed form (NFC): "02139" is not "2139". A category that is a number is compared by value, with
+numbers and with texts that are written as one: 1 is 1.0, "1", "1.0" and "1e0". A boolean is true,
+"true" and "True". A date is every time of its day in the plan's zone, and every text of one.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
+import dataclasses
 import datetime
 import decimal
 import math
 import numbers
+import re
+import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 _BOOLEANS = {"true": True, "false": False}
+# Ways to write a boolean, for booleans in a column whose categories are texts.
+_WRITTEN = {True: ("True", "true", "TRUE"), False: ("False", "false", "FALSE")}
+# Decimal numbers in ASCII, and infinity as `repr` writes it.
+_NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf)", re.ASCII | re.IGNORECASE)
+# Dates of ISO 8601, alone or with a time; some write UTC for its offset.
+_DATE = re.compile(r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:?\d\d[\d:.,+-]*)?)(?: ?(?:Z|UTC))?", re.ASCII)
+# No-break spaces are spaces, and those without a width are nothing.
+_SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x2060: None, 0xFEFF: None}
 
 
-class Label(NamedTuple):
-    """Value of a record, in the form that is compared; `kind` names its type in the plural."""
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """Value of a record in the form that is compared; `kind` names its type in the plural.
+
+    texts: the ways to write it, of which a category that is a text must be one. is_text: True if it
+    was given as a text.
+    """
 
     kind: str
     value: Any
+    texts: tuple[str, ...] = dataclasses.field(default=(), compare=False)
+    is_text: bool = dataclasses.field(default=False, compare=False)
 
 
-def label_of(value: Any) -> Label | None:
-    """The label that a value is; None where it is missing: None, NaN, NA, NaT or an empty text."""
+def normal(text: str) -> str:
+    """The text in Unicode's composed form, with plain spaces, and none around it."""
+    return unicodedata.normalize("NFC", text.translate(_SPACES)).strip()
+
+
+def number_in(text: str) -> float:
+    """The number that a text is, NaN if it is none."""
+    try:
+        return math.nan if "_" in text else float(normal(text))
+    except ValueError:
+        return math.nan
+
+
+def label_of(value: Any, zone: datetime.tzinfo = datetime.UTC) -> Label | None:
+    """The label that a value is; None where it is missing: None, NaN, NA, NaT or an empty text.
+
+    Times with an offset are dates in `zone`.
+    """
     if isinstance(value, str):
-        return _label_of_text(value.strip())
+        return _label_of_text(normal(value), zone)
     if isinstance(value, bool | np.bool_):
-        return Label("booleans", bool(value))
+        return Label("booleans", bool(value), _WRITTEN[bool(value)])
     if value is None or _is_unlike_itself(value):
         return None
+    if isinstance(value, np.timedelta64 | datetime.timedelta):  # NumPy's count as whole numbers
+        return Label("durations", _duration(value), (str(value),))
     if isinstance(value, numbers.Real | decimal.Decimal):
-        return Label("numbers", _number(value))
+        number = _number(value)
+        return Label("numbers", number, (str(value), str(number)))
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[us]").item()
     if isinstance(value, datetime.date):
-        return Label("dates", _moment(value))
+        day = _day(value, zone)
+        return Label("dates", day, (day.isoformat(),))
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    return _label_of_text(text.strip())
+    return _label_of_text(normal(text), zone)
 
 
-def counted(values: Sequence[Any], labels: Sequence[Label], column: str) -> list[int]:
-    """Number of values for each label; raises `ValueError` if no value is of a label's kind."""
-    counts: collections.Counter[Label | None] = collections.Counter()
+def overlap(labels: Sequence[Label]) -> bool:
+    """True if a value could be of two of these categories."""
+    texts = [label.texts[0] for label in labels if label.is_text]
+    values = [label for label in labels if not label.is_text]
+    written = {label for label in labels if label.is_text} & set(values)
+    return len({*texts}) < len(texts) or len({*values}) < len(values) or bool(written)
+
+
+def counted(
+    values: Sequence[Any],
+    labels: Sequence[Label],
+    column: str,
+    zone: datetime.tzinfo = datetime.UTC,
+) -> list[int]:
+    """Number of values for each category; `ValueError` if no value is of a category's kind."""
+    cells: dict[str | Label, int] = {
+        label.texts[0] if label.is_text else label: i for i, label in enumerate(labels)
+    }
+    counts, found = [0] * len(labels), set[tuple[str, bool]]()
     for value, count in _alike(values):
-        counts[label_of(value)] += count
-    found = {label.kind for label in counts if label is not None}
-    wanted = {label.kind for label in labels}
-    if found and not found & wanted:
-        raise ValueError(
-            f"column {column!r} must hold what its categories are, {_listed(wanted)}, and holds "
-            f"{_listed(found)} alone: no record could be counted"
-        )
-    return [counts[label] for label in labels]
+        label = label_of(value, zone)
+        if label is None:
+            continue
+        found.add((label.kind, label.is_text))
+        cell = next((cells[name] for name in (label, *label.texts) if name in cells), None)
+        if cell is not None:
+            counts[cell] += count
+    _require_a_kind(found, labels, column)
+    return counts
+
+
+def _require_a_kind(found: set[tuple[str, bool]], labels: Sequence[Label], column: str) -> None:
+    """ValueError if no value that was found could be in a category, by its type."""
+    kinds = {label.kind for label in labels}
+    has_texts = any(label.is_text for label in labels)
+    if not found or any(kind in kinds or (is_text and has_texts) for kind, is_text in found):
+        return
+    wanted = {"texts" if label.is_text else label.kind for label in labels}
+    raise ValueError(
+        f"column {column!r} must hold what its categories are, {_listed(wanted)}, and holds "
+        f"{_listed({kind for kind, _ in found})} alone: no record could be counted"
+    )
 
 
 def _alike(values: Sequence[Any]) -> Iterator[tuple[Any, int]]:
@@ -74,7 +143,7 @@ def _is_unlike_itself(value: Any) -> bool:
     """True of NaN and NaT, and of pandas' NA, which does not say."""
     try:
         return bool(value != value)
-    except (TypeError, ValueError):
+    except (ArithmeticError, TypeError, ValueError):
         return True
 
 
@@ -90,26 +159,48 @@ def _number(value: Any) -> int | float:
     return whole if whole == value else float(value)
 
 
-def _moment(value: datetime.date) -> datetime.datetime:
-    if isinstance(value, datetime.datetime):
+def _duration(value: Any) -> Any:
+    """The duration; months and years of NumPy have no length, and are compared as written."""
+    try:
+        return np.timedelta64(value).astype("timedelta64[us]").item()
+    except TypeError:
+        return str(value)
+
+
+def _day(value: datetime.date, zone: datetime.tzinfo) -> datetime.date:
+    """The date, of a time with an offset in the zone."""
+    if not isinstance(value, datetime.datetime):
         return value
-    return datetime.datetime.combine(value, datetime.time())
+    if value.tzinfo is not None:
+        with contextlib.suppress(OverflowError):  # the first or the last day of the calendar
+            value = value.astimezone(zone)
+    return value.date()
 
 
-def _label_of_text(text: str) -> Label | None:
+def _label_of_text(text: str, zone: datetime.tzinfo) -> Label | None:
+    """The label of a text that is `normal`."""
     if not text:
         return None
+    kind, value = _parsed(text, zone)
+    return Label(kind, value, (text,), is_text=True)
+
+
+def _parsed(text: str, zone: datetime.tzinfo) -> tuple[str, Any]:
+    """The kind and the value that a text is written as."""
     if text.lower() in _BOOLEANS:
-        return Label("booleans", _BOOLEANS[text.lower()])
+        return "booleans", _BOOLEANS[text.lower()]
     try:
-        if text[4:5] == "-":
-            return Label("dates", datetime.datetime.fromisoformat(text))
-        number = _exact_number(text)
+        if _NUMBER.fullmatch(text):
+            number = _exact_number(text)
+            if math.isfinite(number) or text[-1] in "fF":
+                return "numbers", _number(number)
+        elif date := _DATE.fullmatch(text):
+            is_utc = date.end(1) < len(text)
+            moment = datetime.datetime.fromisoformat(date[1] + "+00:00" * is_utc)
+            return "dates", _day(moment, zone)
     except ValueError:
-        return Label("texts", text)
-    # "inf" and "nan" are texts, as "1_000" is.
-    is_number = "_" not in text and math.isfinite(number)
-    return Label("numbers", _number(number)) if is_number else Label("texts", text)
+        pass
+    return "texts", text
 
 
 def _exact_number(text: str) -> int | float:

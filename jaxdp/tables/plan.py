@@ -1,8 +1,10 @@
 """Plan of a table: counts, sums and means, each with its own noise, that share one budget.
 
-Everything is summed in whole multiples of a public unit, so that sums are exact and one record
-moves them by a whole number. The unit is 1 for counts and for discrete noise, else a power of two,
-2^-26 of the public bound or less. Neighbours differ by one record that is added or removed. It is
+Values are clipped and summed exactly, and each sum is rounded once to whole multiples of a public
+unit. Rounding is monotone and commutes with whole multiples. So one record, which moves the exact
+sum by at most k units with k whole, moves the rounded one by at most k as well. The unit is 1 for
+counts and, unless the plan gives one, for discrete noise, else a power of two, 2^-26 of the public
+bound or less. Neighbours differ by one record that is added or removed. It is
 in one category at most, so that counts by category cost no more than one count.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,8 +32,9 @@ from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
+from jaxdp.noise.lattice_draws import unit_of
 from jaxdp.released import BITS, size_error
-from jaxdp.tables.keys import Entry, entries_of, number_of, require_known, text_of
+from jaxdp.tables.keys import Entry, entries_of, number_of, require_known, text_of, zone_of
 
 NOISES = {
     "gaussian": Gaussian,
@@ -40,22 +44,34 @@ NOISES = {
 }
 # Bits of a bound in units. chosen: a hundred million records add up below 2^53
 _UNIT_BITS = 26
-# Units that a bound or a sum is kept to. derived: doubles hold every whole number up to here
+# Units that a sum is clipped to. derived: doubles hold every whole number up to here
 LARGEST = 2**53
+# Units of a bound. derived: eight million records at the bound add up to LARGEST
+_MOST_UNITS = 2**30
+# Largest ratio of the whole number of units to the bound. chosen: a quarter more noise
+_LARGEST_WASTE = Fraction(5, 4)
+# Part of a bound that clips are moved by, to end on a whole number of units. derived: 32 ulps
+_SLACK = Fraction(1, 2**48)
 # Largest ratio of the lattice's step to the noise's scale. derived: `released.lattice_of`
 _STEP = 2.0**-BITS
 # Largest level of half widths. chosen: they are finite
 _LARGEST_LEVEL = 1.0 - 1e-6
-_KEYS = ("epsilon", "delta", "rho", "noise", "level", "ledger", "release")
+_KEYS = ("epsilon", "delta", "rho", "noise", "level", "ledger", "zone", "release")
 
 
 class Query(NamedTuple):
-    """Statistic in whole units: its terms, its sensitivity to one record, and its noise."""
+    """Statistic in whole units: its terms, its sensitivity to one record, and its noise.
+
+    Values are clipped to [lower, upper], the bounds or a few ulps within. `middle` is subtracted
+    from each. A record moves the sum by at most `sensitivity` units.
+    """
 
     entry: Entry
-    unit: float
-    middle: int  # in units: subtracted from each value
-    sensitivity: int  # in units
+    unit: Fraction
+    middle: float
+    lower: float
+    upper: float
+    sensitivity: int
     base: float  # the scale over the common multiplier, in units
 
 
@@ -90,19 +106,22 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     Args:
         plan: the content of a TOML file with these keys. `epsilon` and `delta`, or `rho` of
             zero-concentrated privacy: the budget, of neighbours that differ by one record added or
-            removed. `noise`: "gaussian", "laplace",
-            "discrete_gaussian" or "discrete_laplace", of statistics that name none; "gaussian" if
-            left out. `level` of the half widths, 0.95. `ledger`: the file of a `Ledger`, if any. A
-            table `release` for each statistic: `statistic` is "count" (of all records, or of a
-            `column` by its public `categories`; `other` = true adds a cell of all others), "sum" or
-            "mean" (of a `column` clipped to the public `lower` and `upper`); `name`; `noise`; and
+            removed. `noise`: "gaussian", "laplace", "discrete_gaussian" or "discrete_laplace", of
+            statistics that name none; "gaussian" if left out. `level` of the half widths, 0.95.
+            `ledger`: the file of a `Ledger`, if any. `zone`: where times with an offset become
+            dates, such as "Europe/Zurich"; UTC if left out. A table `release` for each statistic:
+            `statistic` is "count" (of all records, or of a `column` by its public `categories`;
+            `other` = true adds a cell of all others), "sum" or "mean" (of a `column` clipped to the
+            public `lower` and `upper`); `unit`, which a sum is rounded to; `name`; `noise`; and
             `weight` or `scale`. Noise scales are multiplier * sensitivity / weight, or multiplier *
             scale (in the column's unit); the weight is 1 if left out.
 
     Returns:
         A `TablePlan` with the least multiplier that the budget allows under exact composition
-        (`calibrate`; with `rho` the rhos add). Values are rounded to whole numbers for discrete
-        noise, else to 2^-26 of their bound.
+        (`calibrate`; with `rho` the rhos add). Sums are rounded once to multiples of `unit`; if it
+        is left out, it is 1 for discrete noise, else at most 2^-26 of the largest value. The
+        sensitivity is a whole number of units: a `unit` that makes it a quarter larger raises
+        `ValueError`.
 
     A mean is the sum of values less the middle of their bounds over the noisy count, which the plan
     must hold. Keys that are unknown, missing or out of range raise `ValueError` with their name,
@@ -122,7 +141,7 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     require_known("plan", plan, _KEYS)
     level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=_LARGEST_LEVEL)
     ledger = text_of("plan", plan, "ledger")
-    queries = tuple(_query(entry) for entry in entries_of(plan, tuple(NOISES)))
+    queries = tuple(_query(entry) for entry in entries_of(plan, tuple(NOISES), zone_of(plan)))
     exact, guarantee = _budget(plan, queries)
     build = partial(_zcdp if isinstance(exact, ZCDP) else _loss, queries)
     multiplier = float(calibrate(build, exact))
@@ -136,9 +155,14 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
 
 
 def error_of(query: Query, mechanism: Mechanism, level: float) -> ExpectedError:
-    """`expected_error` in the column's unit."""
-    error = expected_error(mechanism, level, step_of(query, mechanism) or 0.0)
-    return ExpectedError(*(query.unit * x for x in vars(error).values()))
+    """`expected_error` in the column's unit; the half width includes all rounding."""
+    granularity = step_of(query, mechanism)
+    if granularity is None:
+        granularity = 0.0 if mechanism.noise.on_integers else _STEP * unit_of(mechanism.noise)
+    rounding = 0.0 if query.entry.statistic == "count" else 0.5
+    error, unit = expected_error(mechanism, level, granularity), float(query.unit)
+    errors = (error.standard_deviation, error.mean_absolute, error.half_width + rounding)
+    return ExpectedError(*(unit * x for x in errors))
 
 
 def step_of(query: Query, mechanism: Mechanism) -> float | None:
@@ -150,23 +174,44 @@ def step_of(query: Query, mechanism: Mechanism) -> float | None:
 
 def _query(entry: Entry) -> Query:
     """The statistic in whole units."""
-    discrete = NOISES[entry.noise] in (DiscreteGaussian, DiscreteLaplace)
     if entry.statistic == "count":
-        unit, middle, sensitivity = 1.0, 0, 1
-    else:
-        lower, upper = entry.lower, entry.upper
-        center = 0.5 * lower + 0.5 * upper if entry.statistic == "mean" else 0.0
-        bound = max(upper - center, center - lower)
-        unit = 1.0 if discrete else 2.0 ** (math.frexp(bound)[1] - 1 - _UNIT_BITS)
-        if not max(abs(lower), abs(upper)) <= LARGEST * unit:
-            raise ValueError(f"{entry.where}: lower and upper must be nearer to each other or to 0")
-        middle = round(center / unit)
-        ends = round(lower / unit), round(upper / unit)
-        sensitivity = max(abs(end - middle) for end in ends)
-        if sensitivity == 0:
-            raise ValueError(f"{entry.where}: lower and upper must not round to the same number")
-    base = sensitivity / entry.weight if entry.scale is None else entry.scale / unit
-    return Query(entry, unit, middle, sensitivity, base)
+        base = 1.0 / entry.weight if entry.scale is None else entry.scale
+        return Query(entry, Fraction(1), 0.0, 0.0, 1.0, 1, base)
+    lower, upper = entry.lower, entry.upper
+    middle = 0.5 * lower + 0.5 * upper if entry.statistic == "mean" else 0.0
+    unit, bound = _unit(entry, middle), _bound(lower, upper, middle)
+    sensitivity = math.ceil(bound / unit * (1 - _SLACK))
+    if sensitivity * unit > _LARGEST_WASTE * bound:
+        raise ValueError(
+            f"{entry.where}: unit must be at most {float(bound) / 4:.3g} or divide "
+            f"{float(bound):g}, the largest distance of a bound to {middle:g}, got {float(unit):g}"
+        )
+    if sensitivity > _MOST_UNITS:
+        raise ValueError(
+            f"{entry.where}: unit must be at least {float(bound / _MOST_UNITS):.1g} at these "
+            f"bounds, got {float(unit):g}"
+        )
+    while Fraction(upper) - Fraction(middle) > sensitivity * unit:
+        upper = math.nextafter(upper, -math.inf)
+    while Fraction(middle) - Fraction(lower) > sensitivity * unit:
+        lower = math.nextafter(lower, math.inf)
+    base = sensitivity / entry.weight if entry.scale is None else entry.scale / float(unit)
+    return Query(entry, unit, middle, lower, upper, sensitivity, base)
+
+
+def _bound(lower: float, upper: float, middle: float) -> Fraction:
+    """The largest distance of a value to the middle, exact."""
+    return max(Fraction(upper) - Fraction(middle), Fraction(middle) - Fraction(lower))
+
+
+def _unit(entry: Entry, middle: float) -> Fraction:
+    """The unit of a sum: the plan's, else 1 for discrete noise, else far below the bound."""
+    if entry.unit is not None:
+        return entry.unit
+    if NOISES[entry.noise] in (DiscreteGaussian, DiscreteLaplace):
+        return Fraction(1)
+    bound = float(_bound(entry.lower, entry.upper, middle))
+    return Fraction(2) ** (math.frexp(bound)[1] - 1 - _UNIT_BITS)
 
 
 def _mechanism(noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int) -> Mechanism:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ from jaxdp.guarantee.pure import ApproxDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.mechanism import release as released_by
 from jaxdp.tables.keys import counts_all
-from jaxdp.tables.labels import counted
+from jaxdp.tables.labels import counted, normal, number_in
 from jaxdp.tables.plan import LARGEST, Query, TablePlan, error_of, step_of
 
 
@@ -62,8 +63,9 @@ def release(
 
     Args:
         columns: by name, one value a record: numbers, or texts of them, and labels. All of one
-            length. Labels match categories by value, as numbers, booleans or dates (1, 1.0, " 1"
-        and "01" are equal); other texts match as texts, stripped.
+            length. A category that is a text takes the same text, without spaces around it; a
+            number, a boolean or a date takes what has its value, also as a text (1, "1.0" and "1e0"
+            are equal).
         plan: what `dp.tables.plan` returned.
         key: of `jax.random`. None draws one of ChaCha20 from the operating system, as is right.
         ledger: a `Ledger` that is charged before anything is drawn, and refuses when full; if None,
@@ -77,8 +79,8 @@ def release(
     Values are clipped to the bounds; records in no category, with missing labels too, are left out
     unless the plan has a cell for them. Missing columns, other lengths, types that no category has
     and values that are not numbers raise `ValueError` before anything is charged; the message shows
-    no value. So does a call inside of `jit`, `vmap` and the like. Half widths leave out the
-    rounding of values to their unit (2^-27 of a bound for each record), and of means the clipping.
+    no value. So does a call inside of `jit`, `vmap` and the like. Half widths are about sums and
+    means of clipped values; they include the rounding of the sum to its unit.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -91,9 +93,11 @@ def release(
     require_outside_traces("tables.release", ONE_KEY)
     key = key_or_new(key)
     columns_by_name = {
-        name: list(np.asarray(values) if isinstance(values, jax.Array) else values)
+        normal(name): list(np.asarray(values) if isinstance(values, jax.Array) else values)
         for name, values in columns.items()
     }
+    if len(columns_by_name) < len(columns):
+        raise ValueError("columns must have names that differ, without spaces around them")
     size = _number_of_records(columns_by_name)
     sums = [_exact(query, columns_by_name, size) for query in plan.queries]
     if ledger is None and plan.ledger is not None:
@@ -120,20 +124,36 @@ def _exact(query: Query, columns: Mapping[str, list[Any]], size: int) -> list[in
     if entry.column is None:
         return [size]
     if entry.column not in columns:
-        raise ValueError(f"columns must hold {entry.column!r}, got {', '.join(sorted(columns))}")
+        # Of a file without a header the names are a record.
+        raise ValueError(f"columns must hold {entry.column!r}, got {len(columns)} without it")
     values = columns[entry.column]
     if entry.categories is not None:
-        counts = counted(values, entry.labels, entry.column)
+        counts = counted(values, entry.labels, entry.column, entry.zone)
         is_all = len(counts) == len(entry.categories)
         return counts if is_all else [*counts, size - sum(counts)]
     numbers = np.array([_number(value, entry.column, i) for i, value in enumerate(values)])
-    # Division by a power of two is exact, and rounding monotone: bounds round to the ends.
-    scaled = np.rint(np.clip(numbers, entry.lower, entry.upper) / query.unit)
-    total = sum(int(x) - query.middle for x in scaled)
-    return [max(-LARGEST, min(total, LARGEST))]
+    clipped = np.clip(numbers, query.lower, query.upper)
+    total = (_exact_sum(clipped) - size * Fraction(query.middle)) / query.unit
+    # Half up: unlike half to even it commutes with whole numbers.
+    return [max(-LARGEST, min(math.floor(total + Fraction(1, 2)), LARGEST))]
+
+
+def _exact_sum(values: np.ndarray) -> Fraction:
+    """The sum of doubles without rounding: whole numbers of 53 bits, by exponent."""
+    mantissas, exponents = np.frexp(values)
+    whole = np.ldexp(mantissas, 53).astype(np.int64)
+    total = Fraction(0)
+    for exponent in np.unique(exponents):
+        part = whole[exponents == exponent]
+        # Halves, which add up below 2^63 for as many as 2^36.
+        sums = int(np.sum(part >> 27)) * 2**27 + int(np.sum(part & (2**27 - 1)))
+        total += sums * Fraction(2) ** (int(exponent) - 53)
+    return total
 
 
 def _number(value: Any, column: str, index: int) -> float:
+    if isinstance(value, str):
+        value = number_in(value)
     try:
         number = float(value)
     except OverflowError:  # a whole number, to be clipped
@@ -163,15 +183,20 @@ def _rows(plan: TablePlan, index: int, noisy: list[list[float]]) -> list[TableRo
     width = float(error_of(query, plan.mechanisms[index], plan.level).half_width)
     categories = entry.categories or (None,)
     pairs = zip(categories, values, strict=True)
-    return [TableRow(entry.name, category, query.unit * x, width) for category, x in pairs]
+    return [TableRow(entry.name, c, _in_units(query, x), width) for c, x in pairs]
+
+
+def _in_units(query: Query, value: float) -> float:
+    """A noisy number of units in the column's unit."""
+    return float(Fraction(value) * query.unit)
 
 
 def _mean(plan: TablePlan, index: int, noisy: list[list[float]]) -> TableRow:
     """The mean from the noisy sum less the middle, and the noisy count of all records."""
     query = plan.queries[index]
     counted = next(i for i, q in enumerate(plan.queries) if counts_all(q.entry))
-    total, count = query.unit * noisy[index][0], noisy[counted][0]
-    middle, lower, upper = query.unit * query.middle, query.entry.lower, query.entry.upper
+    total, count = _in_units(query, noisy[index][0]), noisy[counted][0]
+    middle, lower, upper = query.middle, query.entry.lower, query.entry.upper
     level = 0.5 + 0.5 * plan.level
     of_sum, of_count = (
         float(error_of(plan.queries[i], plan.mechanisms[i], level).half_width)

@@ -7,6 +7,7 @@ import noise_losses
 import numpy as np
 import oracle
 import oracle_pieces
+import own_noises
 import pytest
 
 import jaxdp as dp
@@ -91,6 +92,8 @@ CASES = (
         has_fisher=False,
         lattice=True,
     ),
+    noise_laws.Case("own_logistic", own_noises.logistic, oracle.logistic, lambda r: [r], own=True),
+    noise_laws.Case("own_sech", own_noises.sech, oracle.sech, lambda r: [r], own=True),
 )
 CHECKS = tuple(
     value
@@ -102,7 +105,13 @@ CHECKS = tuple(
 
 # Seconds. measured: `pytest -m long --durations=0`; what takes less than 5 runs by default.
 SLOW = {
-    "delta": {"subbotin_low": 12, "flipped_huber": 9, "subbotin_high": 6},
+    "delta": {
+        "subbotin_low": 12,
+        "own_logistic": 9,
+        "own_sech": 9,
+        "flipped_huber": 9,
+        "subbotin_high": 6,
+    },
     "gradients": {"discrete_gaussian": 17, "flipped_huber": 6, "subbotin_low": 5, "staircase": 5},
 }
 CONTRACT = [
@@ -123,4 +132,4 @@ def test_contract(check, case):
 
 
 def test_the_contract_has_all_its_checks():
-    assert len(CHECKS) == 16
+    assert len(CHECKS) == 17

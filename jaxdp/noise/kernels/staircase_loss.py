@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.double_double import Double, quotient, total
-from jaxdp._numeric.elementary import ULP, decay_means, product_gap
+from jaxdp._numeric.elementary import ULP, decay_means, log_probability, product_gap
 from jaxdp.noise.kernels.divergence import log1p_ratio_above
 from jaxdp.noise.kernels.negative_epsilon import upper_log_delta, whole_sides
 
@@ -117,6 +118,30 @@ def atoms(epsilon: Reals, sensitivity: Reals, split: Reals, shift: Reals) -> Ato
         norm=normaliser(epsilon, split),
         infinite=at.infinite,
     )
+
+
+def log_masses(epsilon: Reals, sensitivity: Reals, split: Reals, shift: Reals, j: Reals) -> Reals:
+    """log of the mass under P at the loss j epsilon, j >= 1 along a new last axis."""
+    p = Atoms(*(x[..., None] for x in atoms(epsilon, sensitivity, split, shift)))
+    unit = epsilon[..., None]
+    log_drop, m = log_probability(p.drop), p.whole
+    q, odd = 0.5 * (p.most - j), 0.5 * (p.most - 1.0 - j)
+    far, odd_far = (log_drop - (xp.maximum(x, 0.0) + 1.0) * unit for x in (q, odd))
+
+    def at(place: Bools, log_factor: Reals, value: Reals) -> Reals:
+        return xp.where(place, log_factor + log_probability(value), -xp.inf)
+
+    parts = (
+        at(j == m, -unit, p.rest),
+        at(j == m + 1.0, -unit, p.fraction),
+        at(j == m + 1.0, log_drop, p.ahead),
+        at(j == m, log_drop, p.level),
+        at(j == m - 1.0, log_drop, p.behind),
+        at((q >= 0) & (q == xp.floor(q)), far, p.part),
+        at((odd >= 0) & (odd == xp.floor(odd)), odd_far, p.other),
+    )
+    total_mass = logsumexp(xp.stack(parts), axis=0) - xp.log(p.norm)
+    return xp.where(p.infinite, -xp.inf, total_mass)
 
 
 def _gap(j: Reals, unit: Reals, epsilon: Reals) -> Reals:

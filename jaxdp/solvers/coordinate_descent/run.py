@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jaxdp._core import checks
 from jaxdp._core.checks import number_of_records
 from jaxdp._core.draws import draws_in_float64
-from jaxdp._core.random_key import checked_key, require_unshared
+from jaxdp._core.random_key import checked_key
+from jaxdp._core.shared_key import unshared
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.solvers.coordinate_descent import compiled
 from jaxdp.solvers.coordinate_descent.plan import Plan
@@ -108,7 +109,7 @@ def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | Non
     (3, 2)
     """
     check(problem, plans)
-    require_unshared(keys, problem, plans)
+    keys = unshared(keys, problem, plans)
     chains = keys.shape[0]
     if plans.steps.ndim != 2 or plans.steps.shape[0] != chains:
         raise ValueError(

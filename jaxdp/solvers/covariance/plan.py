@@ -103,7 +103,7 @@ def plan(
     >>> print(plan.scales.round(4))
     [0.0373 0.0528]
     """
-    budget = as_budget(budget) if isinstance(budget, tuple) else budget
+    budget = budget if isinstance(budget, GDP) else as_budget(budget)
     _check_choices(method, family, relation, entry_bounds)
     lattice.require(release, Laplace(1.0))
     dimension = checks.positive_integer("dimension", dimension)

@@ -86,6 +86,13 @@ def test_bad_folders_are_refused(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="mode 0755"):
         dp.enable_cache(shared)
     assert stat.S_IMODE(shared.stat().st_mode) == 0o755
+    everyones, link = tmp_path / "everyones", tmp_path / "link"
+    (everyones / "inner" / "cache").mkdir(mode=0o700, parents=True)
+    everyones.chmod(0o777)
+    link.symlink_to(everyones / "inner")
+    for below in (everyones / "cache", everyones / "inner" / "cache", link / "cache"):
+        with pytest.raises(ValueError, match="others cannot replace it, got mode 0777"):
+            dp.enable_cache(below)
     (tmp_path / "mine").mkdir(mode=0o700)
     monkeypatch.setattr("os.getuid", lambda: -1)
     with pytest.raises(ValueError, match="this user alone"):

@@ -196,7 +196,7 @@ def audits(mechanism, claim, delta, count, trials):
 def test_true_claims_are_refuted_as_rarely_as_said(name):
     mechanism, claim, delta = TRUE[name]
     found = audits(mechanism, claim(1.0), delta, AUDITS, RUNS_OF_EACH)
-    assert sum(each.is_refuted for each in found) <= ALARMS
+    assert sum(bool(each.is_refuted) for each in found) <= ALARMS
     assert np.median([each.epsilon_lower for each in found]) > 0.15
 
 

@@ -67,7 +67,7 @@ def test_false_alarms_are_as_rare_as_said():
     known = {"claim": 1.0, "guesses": 50, "confidence": 0.8}
     keys = jax.random.split(KEY, 100)
     found = [dp.audit.one_run(response, 50, **known, key=key) for key in keys]
-    by_curve = sum(each.is_refuted for each in found)
+    by_curve = sum(bool(each.is_refuted) for each in found)
     assert by_curve == sum(each.epsilon_lower > 1.0 for each in found)
     assert 0 < by_curve <= sum(each.epsilon_lower_binomial > 1.0 for each in found) <= 25
 
@@ -82,7 +82,7 @@ def test_a_bound_is_near_the_truth():
     assert (found.canaries, found.guesses, found.confidence) == (10_000, 1000, 0.95)
     nothing = dp.audit.one_run(channel(1.0), 100, key=KEY)
     assert nothing.claimed == np.inf
-    assert not nothing.is_refuted
+    assert nothing.is_refuted is None
 
 
 CANARIES = 1000
@@ -130,6 +130,11 @@ def test_bad_arguments_are_refused():
         dp.audit.one_run(lambda included, key: np.zeros(3), 10, key=KEY)
     with pytest.raises(ValueError, match="no NaN"):
         dp.audit.one_run(lambda included, key: np.full(10, np.nan), 10, key=KEY)
+    for scores in (np.full(10, np.inf), np.append(np.zeros(9), -np.inf)):
+        with pytest.raises(ValueError, match="a finite number a canary"):
+            dp.audit.one_run(lambda included, key, scores=scores: scores, 10, key=KEY)
+    with pytest.raises(ValueError, match="one constant score"):
+        dp.audit.one_run(lambda included, key: np.ones(10), 10, key=KEY)
     one = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.5, "remove")
     with pytest.raises(ValueError, match="both directions"):
         dp.audit.one_run(run, 10, claim=one, key=KEY)

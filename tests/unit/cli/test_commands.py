@@ -77,8 +77,14 @@ def test_words_and_comparisons(run):
     words = run("statement", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING)
     assert words.exit_code == 0
     text = dp.dpsgd.statement(1.0, 1e-6, sampling_prob=0.01, steps=1000)
-    assert words.stdout.split() == text.split()
+    assert words.stdout.split() == str(text).split()
     assert max(map(len, words.stdout.splitlines())) <= 80
+    asked = ["statement", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING, "--json"]
+    fields = json.loads(run(*asked).stdout)
+    numbers = [fields[name] for name in ("epsilon", "delta", "mu", "advantage")]
+    assert tuple(numbers) == text[:4]
+    assert tuple(fields["sentences"]) == text.sentences
+    assert fields["statement"] == str(text)
 
 
 def test_comparisons(run):
@@ -203,10 +209,13 @@ def test_a_bad_table_is_refused_and_no_value_is_told(run, table):
     known = [*options, "--feature-bounds", "-1:1", "--out", str(table / "model.json")]
     done = run("train", str(table / "data.csv"), *known, "--target", "y")
     assert done.exit_code == 2
-    assert done.stderr.strip() == "jaxdp train: label must be a number, and is not one in record 1"
+    assert "feature 3 must be a number, and is not one in record 1" in done.stderr
     assert run("train", str(table / "data.csv"), *known, "--target", "z").exit_code == 2
     assert run("train", str(table / "none.csv"), *known, "--target", "y").exit_code == 1
     (table / "empty.csv").write_text("")
+    empty = run("train", str(table / "empty.csv"), *known, "--target", "y")
+    assert (empty.exit_code, "must begin with a header" in empty.stderr) == (2, True)
+    (table / "empty.csv").write_text("a,y\n")
     empty = run("train", str(table / "empty.csv"), *known, "--target", "y")
     assert (empty.exit_code, "header and records" in empty.stderr) == (2, True)
     nowhere = ["--feature-bounds", "-1:1", "--out", str(table), "--target", "y"]

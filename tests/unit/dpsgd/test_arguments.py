@@ -12,6 +12,7 @@ import pytest
 import jaxdp as dp
 from jaxdp import dpsgd
 from jaxdp._core.neighbours import Sampling
+from jaxdp.guarantee.base import as_budget
 from jaxdp.sampling import Poisson
 
 SHORT = {"sampling_prob": 0.01, "steps": 100}
@@ -133,9 +134,30 @@ def test_a_plan_of_a_noise_multiplier_and_its_statement(name):
     np.testing.assert_allclose(plan.scales, 2.0, rtol=1e-12)
     epsilon = dp.dpsgd.epsilon(2.0, 1e-5, **training)
     np.testing.assert_allclose(plan.guarantee.epsilon(1e-5), epsilon, rtol=1e-9)
-    expected = dp.dpsgd.statement(2.0, 1e-5, **training).splitlines()
-    assert plan.statement(1e-5).splitlines()[:2] == expected[:2]
+    expected = dp.dpsgd.statement(2.0, 1e-5, **training).sentences
+    assert plan.statement(1e-5).sentences[:2] == expected[:2]
+    assert (plan.delta, plan.statement().delta) == (1e-6, 1e-6)
     assert scheme.statement().sampling in expected[1]
+
+
+@pytest.mark.parametrize("budget", [(2.0, 1e-5), dp.ApproxDP(2.0, 1e-3)], ids=str)
+def test_the_statement_of_a_plan_has_the_delta_of_its_budget(budget):
+    plan = dp.dpsgd.plan(budget, PARAMS, clip=1.0, **SIZES)
+    found, delta = plan.statement(), float(as_budget(budget).delta)
+    assert found.delta == delta
+    assert 1.9 < found.epsilon < 2.0 + 1e-8
+    assert plan.statement(1e-2).delta == 1e-2
+
+
+@pytest.mark.parametrize("budget", [(2.0, 0.0), dp.PureDP(2.0)], ids=str)
+def test_the_plan_of_a_pure_budget_has_the_delta_of_its_sampling_error(budget):
+    once = {"sampling_prob": 1.0, "steps": 1, "dataset_size": 100}
+    plan = dp.dpsgd.plan(budget, PARAMS, clip=1.0, noise="laplace", **once)
+    assert 0 < plan.delta < 1e-15
+    assert 1.9 < plan.guarantee.epsilon(plan.delta) <= 2.0
+    assert plan.guarantee.epsilon(plan.delta / 4) == np.inf
+    floating = dp.dpsgd.plan(budget, PARAMS, clip=1.0, noise="laplace", release="float", **once)
+    assert floating.delta == 0.0
 
 
 def test_a_plan_takes_a_budget_or_a_noise_multiplier():
@@ -260,3 +282,17 @@ def test_parameters_are_floating_point_numbers(leaf):
     five = jnp.zeros(5, leaf.dtype)
     with pytest.raises(ValueError, match=f"params must contain floating-point .* {leaf.dtype}"):
         dpsgd.train(lambda p, x: 1.0, five, np.ones((3, 5)), PLAN, optax.sgd(1.0), KEY)
+
+
+@pytest.mark.parametrize("ask", [dpsgd.epsilon, dpsgd.shuffled_bounds, dpsgd.Phase])
+def test_a_size_without_an_effect_is_refused(ask):
+    """A probability has the rate already, or a scheme does; of a limit the size has an effect."""
+    target = () if ask is dpsgd.Phase else (1e-6,)
+    with pytest.raises(ValueError, match=r"dataset_size=10, batch_size=None, sampling_prob=0\.1"):
+        ask(1.0, *target, sampling_prob=0.1, dataset_size=10, steps=3)
+    if ask is dpsgd.epsilon:
+        scheme = dp.sampling.Poisson(0.1)
+        with pytest.raises(ValueError, match="sampling must be a name where dataset_size"):
+            ask(1.0, *target, sampling=scheme, dataset_size=10, steps=3)
+        cut = {"sampling": "truncated", "batch_size_limit": 4, "sampling_prob": 0.1}
+        assert ask(1.0, *target, **cut, dataset_size=10, steps=3) > 0

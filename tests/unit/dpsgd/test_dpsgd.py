@@ -157,7 +157,9 @@ def test_rounding_up_is_never_down(value):
 
 
 def test_statement_says_the_numbers_rounded_up():
-    text = dp.dpsgd.statement(1.0, 1e-6, **SHORT)
+    found = dp.dpsgd.statement(1.0, 1e-6, **SHORT)
+    text = str(found)
+    assert text.splitlines() == list(found.sentences)
     assert "1,000 steps with noise multiplier 1," in text
     assert "(2.125, 1e-06)-differentially private" in text  # 2.12452
     loss = direct(1.0, 0.01, 1000)
@@ -165,7 +167,16 @@ def test_statement_says_the_numbers_rounded_up():
     # From `tpr_at_fpr`, which takes half a minute to compile: 0.00406845.
     assert "at most 0.00407." in text
     assert "Poisson" in text
-    assert "by Poisson sampling" not in dp.dpsgd.statement(50.0, 1e-6, sampling_prob=1, steps=9)
+    assert "by Poisson sampling" not in str(
+        dp.dpsgd.statement(50.0, 1e-6, sampling_prob=1, steps=9)
+    )
+    assert (found.epsilon, found.delta) == (float(dp.dpsgd.epsilon(1.0, 1e-6, **SHORT)), 1e-6)
+    assert found.advantage == float(dp.risk.advantage(loss))
+    assert found.mu is not None
+    assert f"mu = {rounded_up(found.mu, 3)};" in text
+    nothing = dp.dpsgd.statement(1.0, 0.0, **SHORT)
+    assert (nothing.epsilon, nothing.delta, nothing.mu) == (math.inf, 0.0, None)
+    assert "Guarantee: none" in str(nothing)
 
 
 def test_far_too_much_noise_is_seen_under_jit():

@@ -11,7 +11,7 @@ MNIST = {"dataset_size": 60_000, "batch_size": 256}
 
 
 def test_balls_in_bins_and_their_words():
-    text = dp.dpsgd.statement(1.1, 1e-5, **MNIST, epochs=15, sampling="balls_in_bins")
+    text = str(dp.dpsgd.statement(1.1, 1e-5, **MNIST, epochs=15, sampling="balls_in_bins"))
     assert "(15.11, 1e-05)-differentially" in text
     assert "one of 235 steps, the same in every epoch" in text
     assert "none is cut" in text

@@ -87,6 +87,37 @@ def test_a_partition_trains_a_part():
     assert_same({"w": found["w"]}, updated(inner, only, {"w": PARAMS["w"]}))
 
 
+def all_of(tree):
+    return jax.tree.map(lambda _: True, tree)
+
+
+def masked(transformation):
+    return optax.masked(transformation, TRAINED)
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda plan: masked(chain(plan, optax.sgd(0.5))),
+        lambda plan: optax.masked(chain(plan, optax.sgd(0.5)), lambda tree: TRAINED),
+        lambda plan: optax.chain(masked(dp.dpsgd.clip_groups(plan)), optax.sgd(0.5)),
+        lambda plan: masked(optax.partition({0: chain(plan, optax.sgd(0.5))}, {"w": 0, "b": 0})),
+        lambda plan: optax.partition(
+            {0: optax.masked(chain(plan, optax.sgd(0.5)), all_of), 1: optax.set_to_zero()},
+            {"w": 0, "b": 1},
+        ),
+    ],
+    ids=["masked", "callable", "clipping", "partition inside", "partition outside"],
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_masked_is_refused_by_name(wrapped, compiled):
+    """It passes the gradients of the frozen leaves to the optimiser, one an example."""
+    optimizer = wrapped(dp.dpsgd.plan((2.0, 1e-5), {"w": PARAMS["w"]}, **SIZES))
+    update = jax.jit(optimizer.update) if compiled else optimizer.update
+    with pytest.raises(ValueError, match=r"optax\.masked, which passes .* without clipping"):
+        update(GRADIENTS, optimizer.init(PARAMS), PARAMS)
+
+
 @pytest.mark.parametrize(
     "wrapped",
     [

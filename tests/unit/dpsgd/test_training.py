@@ -10,7 +10,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp import dpsgd
-from jaxdp.dpsgd.transformations import by_example
+from jaxdp.dpsgd.clipping import by_example
 
 KEY = jax.random.key(0)
 PARAMS = {

@@ -132,6 +132,22 @@ def test_a_batch_of_ones_own_compiles_once():
     assert compiled == []
 
 
+def test_a_step_of_ones_own_compiles_once(plan):
+    """Outside of `jit`, too: sums and noise are programs that are kept."""
+    made = dataclasses.replace(plan, release="lattice")
+    clipping = dpsgd.clip_groups(made)
+
+    def step(key, batch):
+        total, _ = clipping.update({"w": batch}, clipping.init(None))
+        noising = dpsgd.add_noise(made, key)
+        return noising.update(total, noising.init(FIRST))
+
+    step(dp.secure_key(), jnp.asarray(DATA))
+    with counted() as compiled:
+        step(dp.secure_key(), jnp.asarray(DATA + 1.0))
+    assert compiled == []
+
+
 def test_a_batch_of_a_training_is_the_one_of_its_steps_key():
     step_key = jax.random.fold_in(KEY, 2)
     indices, mask = dp.sampling.Poisson(0.5).draw(KEY, RECORDS)(2)

@@ -1,5 +1,6 @@
 """What the scikit-learn shells promise, what they warn of, and what no message tells."""
 
+import copy
 import pickle
 import warnings
 
@@ -33,6 +34,7 @@ def test_values_beyond_the_bounds_are_clipped_and_counted():
     assert set(vars(wild)) == set(vars(clipped))
     assert set(vars(wild)) - set(wild.get_params()) == {
         "coef_", "intercept_", "n_iter_", "n_features_in_", "plan_", "guarantee_",
+        "privacy_text_", "_fit_record",
     }  # fmt: skip
 
 
@@ -109,7 +111,7 @@ def test_a_fixed_random_state_is_warned_of_and_not_told():
         assert clone(model).random_state == model.random_state == seed
         stored = pickle.dumps(model)
         restored = pickle.loads(stored)
-        assert restored.random_state == "hidden"
+        assert restored.random_state is None
         assert restored.privacy_text_ == model.privacy_text_
         # Not fitted, it is what a search sends to its workers.
         assert pickle.loads(pickle.dumps(clone(model))).random_state == seed
@@ -178,3 +180,70 @@ def test_one_record_moves_the_released_statistics_by_at_most_the_sensitivity():
         scaler = DPStandardScaler(epsilon=25.0, delta=0.5, feature_bounds=(-1, 1), random_state=1)
         moved.append(scaler.fit(features).center_[0])
     assert moved[0] - moved[1] == pytest.approx(2 / 100, rel=1e-3)
+
+
+def changed(estimator):
+    """Other parameters than those of the fit, one at a time."""
+    others = {
+        "epsilon": 0.1,
+        "delta": 1e-9,
+        "random_state": None,
+        "release": "float",
+        "noise": "laplace",
+        "relation": "add_remove",
+    }
+    names = estimator.get_params()
+    return [{name: value} for name, value in others.items() if name in names]
+
+
+FITTED = [
+    dp.DPLasso(**UNIT, passes=1),
+    dp.DPLogisticRegression(**UNIT, passes=1),
+    dp.DPNaiveBayes(epsilon=5.0, delta=1e-5, feature_bounds=(-1, 1)),
+    dp.DPPCA(2, epsilon=5.0, delta=1e-5, feature_bounds=(-1, 1)),
+    DPStandardScaler(epsilon=5.0, delta=1e-5, feature_bounds=(-1, 1)),
+    SSPLasso(epsilon=5.0, delta=1e-5, row_bound=2.0),
+]
+
+
+@pytest.mark.parametrize("estimator", FITTED, ids=lambda estimator: type(estimator).__name__)
+def test_what_a_fit_states_is_of_its_own_parameters(estimator):
+    """And a copy of a seeded fit keeps its words, not its seed, and can be fitted again."""
+    features, targets = regression(60)
+    if is_classifier(estimator):
+        targets = (targets > 0.25).astype(int)
+    model = clone(estimator).set_params(random_state=7).fit(features, targets)
+    text, spent = model.privacy_text_, total_privacy(model)
+    assert f"epsilon {estimator.epsilon:g};" in text
+    assert "a fixed integer" in text
+    for other in changed(model):
+        model.set_params(**other)
+        assert model.privacy_text_ == text
+        assert total_privacy(model) is spent
+    model.set_params(**estimator.get_params() | {"random_state": 7})
+    for restored in (pickle.loads(pickle.dumps(model)), copy.copy(model), copy.deepcopy(model)):
+        assert restored.privacy_text_ == text
+        assert str(restored.guarantee_) == str(spent)
+    again = restored.fit(features, targets)
+    assert "a fixed integer" not in again.privacy_text_
+    assert model.privacy_text_ == text
+
+
+def test_a_fit_without_noise_stays_without_a_guarantee():
+    known = {"epsilon": np.inf, "delta": 1e-5, "feature_bounds": (-1, 1)}
+    with pytest.warns(NotPrivateWarning):
+        scaler = DPStandardScaler(**known).fit(regression(60)[0])
+    scaler.set_params(epsilon=1.0)
+    assert "no guarantee" in scaler.privacy_text_
+    assert float(total_privacy(scaler).epsilon(0.5)) == np.inf
+    private = DPStandardScaler(**known | {"epsilon": 1.0}).fit(regression(60)[0])
+    text = private.privacy_text_
+    assert private.set_params(epsilon=np.inf).privacy_text_ == text
+
+
+def test_the_fits_of_a_seeded_model_are_seeded():
+    features, targets = regression(60)
+    labels = np.digitize(targets, [0.0, 0.4])
+    model = dp.DPLogisticRegression(**UNIT | {"random_state": 7}, passes=1)
+    fits = model.fit(features, labels).estimators_
+    assert all("a fixed integer" in each.privacy_text_ for each in fits)

@@ -54,10 +54,50 @@ def test_no_public_function_takes_a_budget_alone():
     assert found == inner
 
 
-@pytest.mark.parametrize("bad", [(1.0,), (1.0, 1e-6, 2.0), 1.0, "12", dp.GDP(1.0), None])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        *((1.0,), (1.0, 1e-6, 2.0), 1.0, "12", None, dp.Gaussian(1.0), dp.PureDP),
+        *(dp.GDP(1.0), dp.ZCDP(0.0, 0.1), dp.PureDP(np.inf), Drawn(dp.GDP(1.0))),
+        dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0)),
+    ],
+    ids=lambda bad: type(bad).__name__,
+)
 def test_nothing_else_is(bad):
     with pytest.raises(ValueError, match=r"budget must be a Budget or a pair"):
         as_budget(bad)
+
+
+LAPLACE = dp.Mechanism(dp.Laplace(1.0), 1.0)
+STATED = {
+    "PureDP": (dp.PureDP(1.0), (1.0, 0.0)),
+    "ApproxDP": (dp.ApproxDP(*PAIR), PAIR),
+    "Mechanism": (LAPLACE, (1.0, 0.0)),
+    "PrivacyLoss": (2 * dp.privacy_loss(LAPLACE), (2.0, 0.0)),
+    "Drawn": (Drawn(dp.PureDP(1.0), 1e-9), (1.0, (1.0 + np.e) * 1e-9)),
+}
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_a_guarantee_with_one_epsilon_is_a_budget(name):
+    guarantee, pair = STATED[name]
+    found = as_budget(guarantee)
+    np.testing.assert_allclose([found.epsilon, found.delta], pair, rtol=1e-12)
+    assert found.epsilon >= pair[0]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_function_takes_a_guarantee_as_a_budget(name):
+    stated, budget = CALLS[name](dp.ApproxDP(*PAIR)), CALLS[name](dp.Budget(*PAIR))
+    jax.tree.map(np.testing.assert_array_equal, stated, budget)
+
+
+def test_a_traced_guarantee_without_an_epsilon_is_no_budget():
+    traced = jax.jit(lambda mu: as_budget(dp.GDP(mu)).epsilon)
+    assert np.isnan(traced(1.0))
+    one_way = dp.Mechanism(dp.Laplace(1.0), 1.0, 0.5, "add")
+    with pytest.raises(ValueError, match="both directions"):
+        as_budget(one_way)
 
 
 @pytest.mark.float64

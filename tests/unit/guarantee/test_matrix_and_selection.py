@@ -101,3 +101,9 @@ def test_selection_says_what_it_takes(each):
 def test_bad_values_are_refused(make):
     with pytest.raises(ValueError, match=r"must|give"):
         make()
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (4, 3), (4,), (0, 0), (2, 2, 2)])
+def test_a_matrix_that_is_not_square_is_refused(shape):
+    with pytest.raises(ValueError, match="strategy must be a square matrix, got shape"):
+        dp.GDP.of_matrix(np.ones(shape), 1.0)

@@ -102,7 +102,7 @@ def test_nested_samples_and_gaussians_merge():
         (
             ADD_OR_REMOVE,
             dp_accounting.dp_event.SingleEpochTreeAggregationDpEvent(1.0, 8),
-            "SingleEpochTreeAggregationDpEvent is not one of",
+            "requires the relation REPLACE_SPECIAL or REPLACE_ONE: its exact loss",
         ),
     ],
 )

@@ -120,3 +120,32 @@ def test_finite_laws_are_those_of_the_response():
     ):
         with pytest.raises(ValueError, match=name):
             dp.PrivacyLoss.from_pmf(*bad)
+
+
+@dp.own.pytree
+class Normal(dp.own.NumericalNoise):
+    """A Gaussian of scale 1 by its formulas: no largest loss."""
+
+    mean: jax.Array
+
+    def _log_density(self, x):
+        return -0.5 * (x - self.mean) ** 2 - 0.5 * np.log(2 * np.pi)
+
+    def _log_survival(self, x):
+        return jax.scipy.special.log_ndtr(self.mean - x)
+
+    def kinks(self):
+        return ()
+
+
+def test_divergences_of_huge_orders_without_a_largest_loss():
+    """The difference of two log densities is rounded by many nats, their slopes are not."""
+    order = np.sort(10.0 ** np.random.default_rng(0).uniform(3, 20, 300))
+    for shift in (1.0, 0.01):
+        value = np.asarray(Normal(jnp.array(0.0)).renyi(shift, order))
+        np.testing.assert_allclose(value, 0.5 * order * shift**2, rtol=2e-8)
+
+
+def test_an_infinite_shift_is_not_private():
+    noise = Normal(jnp.array(0.0))
+    assert np.asarray(noise.delta(np.inf, np.array([0.0, 1.0, 50.0, -2.0]))).tolist() == [1.0] * 4

@@ -101,3 +101,35 @@ def test_limits():
         assert noise.renyi(0.0, 3.0) == 0
     batch = partial(dp.Subbotin(jnp.ones((2, 1)), jnp.array([1.5, 2.0, 7.0])).log_delta, 0.5)
     assert batch(0.1).shape == (2, 3)
+
+
+def test_powers_next_to_one():
+    """Beyond shift / scale thresholds overflow: a value, near the Laplace's and above it."""
+    scale, shift = 1.0, np.array([1.0, 1e-3])[:, None]
+    at = np.array([0.0, 0.4, 1 - 1e-15, 1.0, 1 + 1e-15, 1.5, 300.0, 1e8])
+    for excess in (2.0**-52, 1e-13, 1e-9, 9e-9, 2.1e-8, 1e-5):
+        noise, laplace = dp.Subbotin(scale, 1.0 + excess), dp.Laplace(scale)
+        for sign in (1.0, -1.0):
+            epsilon = sign * at * shift
+            found, known = (np.asarray(n.log_delta(shift, epsilon)) for n in (noise, laplace))
+            # The profile itself moves with the power.
+            assert np.all(found >= known * (1 + 1e-7 + excess) - 1e-13)
+            inside = (at < 0.9) | (sign < 0)
+            np.testing.assert_allclose(found[:, inside], known[:, inside], rtol=1e-6 + excess)
+            assert sign < 0 or np.all(found[:, at >= 1] < -13.0)
+        assert np.all(np.isfinite(noise.renyi(1.0, np.array([1.0, 1.5, 100.0]))))
+    assert noise.log_delta(1.0, np.inf) == -np.inf
+    # Where the loss exceeds shift / scale at e^5 scales: the tail of e^-148.
+    slight = dp.Subbotin(1.0, 1.0 + 2.0**-52).log_delta(1.0, 1.0 + 3e-15)
+    assert -1.2e6 < slight < -1e4
+
+
+@pytest.mark.parametrize("count", [1, 10])
+def test_a_power_next_to_one_composes_as_the_laplace(count):
+    near, laplace = (
+        count * dp.privacy_loss(dp.Mechanism(noise, 0.7))
+        for noise in (dp.Subbotin(1.0, 1.0 + 1e-9), dp.Laplace(1.0))
+    )
+    for ask in (lambda x: x.epsilon(1e-6), lambda x: x.log_delta(0.3), lambda x: x.log_delta(9.0)):
+        assert ask(near) == pytest.approx(float(ask(laplace)), rel=1e-4) or ask(laplace) == -np.inf
+    assert near.log_delta(9.0) < -20

@@ -228,3 +228,43 @@ def test_shapes_that_do_not_fit_and_other_folders(tmp_path):
     sweep(product, AXES, tmp_path / "grid.zarr")
     with pytest.raises(ValueError, match="another sweep"):
         sweep(product, {**AXES, "scale": [1.0]}, tmp_path / "grid.zarr")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [("5", "10"), ("'a'", "'bb'"), ("[1, (2.0,)]", "[1, (3.0,)]"), ("NEW({1})", "NEW({2})")],
+)
+@pytest.mark.parametrize(
+    "where",
+    [
+        "def function(scale):\n    return scale + 0 * len(str(GIVEN))",
+        "def function(scale):\n    return inner(scale)\ndef inner(x):\n    return x, str(GIVEN)",
+    ],
+)
+def test_a_plain_global_is_part_of_the_function(where, values):
+    """Also of a function that it calls; objects and names that the code has not are no part."""
+    digests = []
+    for value in (*values, values[0]):
+        module: dict[str, object] = {
+            "__name__": "of_the_test",
+            "NEW": lambda x: np.array(sorted(x)),
+        }
+        exec(f"GIVEN = {value}\nUNUSED = {len(digests)}\n{where}", module)
+        digests.append(provenance.digest_of(module["function"], "grid"))
+    assert digests[0] != digests[1]
+    assert digests[0] == digests[2]
+
+
+FACTOR = 1.0
+
+
+def times_factor(scale):
+    return FACTOR * scale
+
+
+def test_a_store_sees_a_changed_global(tmp_path, monkeypatch):
+    monkeypatch.setitem(times_factor.__globals__, "FACTOR", 5.0)
+    sweep(times_factor, {"scale": [1.0, 2.0]}, tmp_path / "grid.zarr")
+    monkeypatch.setitem(times_factor.__globals__, "FACTOR", 1.0)
+    with pytest.raises(ValueError, match="another sweep"):
+        sweep(times_factor, {"scale": [1.0, 2.0]}, tmp_path / "grid.zarr")

@@ -11,6 +11,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp.tables.labels import counted, label_of
+from jaxdp.tables.release import _exact
 
 KEY = jax.random.key(0)
 DAY = datetime.date(2024, 1, 1)
@@ -21,15 +22,39 @@ SAME = {
     "whole": ([0.0, 1.0], [0, 1, 1], [1, 2]),
     "written": ([1], [" 1", "01", "1", "1.0", "+1", "1e0", "1 ", "\t1"], [8]),
     "kinds": ([1], [1, 1.0, decimal.Decimal("1.0"), fractions.Fraction(1), np.float32(1.0)], [5]),
-    "text of numbers": (["1", "02"], [1, 2.0, "2", 3], [1, 2]),
+    "text of numbers": (["1", "02"], [1, 1.0, "1", "1.0", 2.0, "2", "02"], [3, 1]),
+    "small": ([1.2e-05], [1.2e-05, "1.2e-05", "0.000012", "1.2E-5", np.float32(1.2e-05)], [5]),
+    "text of powers": (["0e1", "0e2"], ["0e1", "0e2", "0e2", "0e5", "0"], [1, 2]),
+    "text of versions": (["3.1", "3.10"], ["3.1", "3.10", "3.10", "3.100"], [1, 2]),
+    "text of codes": (["02139", "44"], ["02139", "2139", "44", "+44", "044", 2139, 44], [1, 2]),
+    "composed": (["Zu\u0308rich"], ["Z\u00fcrich", "Zu\u0308rich", " Zu\u0308rich "], [3]),
+    "spaces": (["New York"], ["New\u00a0York", "New\u202fYork\u00a0", "\ufeffNew York"], [3]),
+    "digits": ([12], ["12", "\u00a012", "\u0661\u0662", "1_2"], [2]),
+    "infinite": ([float("inf")], [float("inf"), "inf", "-inf", "1e999"], [2]),
+    "intervals": (["(0, 18]", "2020-2024"], ["(0, 18]", "2020-2024", "2020-2025"], [1, 1]),
+    "durations": (
+        [datetime.timedelta(1)],
+        [datetime.timedelta(1), np.timedelta64(24, "h"), np.timedelta64(1, "M"), 1],
+        [2],
+    ),
     "zero": ([0], [0, -0.0, "-0", 0.0], [4]),
     "halves": ([0.1], [0.1, "0.1", ".10", np.float32(0.1), np.float16(0.1), jnp.float32(0.1)], [6]),
     "large": ([2**53 + 1], [2**53, 2**53 + 1, str(2**53 + 1), 2**53 + 2], [2]),
     "true": ([True, False], ["True", "true", " TRUE ", True, np.bool_(True), "false"], [5, 1]),
-    "text of booleans": (["true"], [True, False, "True"], [2]),
+    "text of booleans": (["true"], [True, False, "True", "true"], [2]),
     "texts": (["A", " B "], ["A", " A", "A ", "B", "a", "AB", b"A"], [4, 1]),
     "not numbers": (["nan", "inf", "1_0"], ["nan", "inf", "1_0", "10", 10], [1, 1, 1]),
     "dates": ([DAY], [DAY, "2024-01-01", "2024-01-01 00:00:00", np.datetime64("2024-01-01")], [4]),
+    "times": (
+        [DAY, datetime.date(2023, 12, 31)],
+        [
+            *("2024-01-01T00:00:00Z", "2024-01-01 23:59:59.5", "2024-01-01 12:00:00 UTC"),
+            *("2024-01-01T00:30:00+01:00", "2024-01-01T00:30+0100", "2023-12-31 23:30:00-01:00"),
+            datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC),
+            *("1 January 2024", "2024-1-1", "2024-01-32", "20240101", "2024-W01"),
+        ],
+        [5, 2],
+    ),
     "text of dates": (["2024-01-01"], [datetime.datetime(2024, 1, 1), DAY, "2024-01-02"], [2]),
     "missing": (["A"], ["A", None, "", " ", NAN, np.datetime64("NaT")], [1]),
     "mixed": ([1, "A", True], [1, "A", True, "B", 2, False], [1, 1, 1]),
@@ -66,7 +91,7 @@ def test_a_column_that_can_never_match_is_refused(name):
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "float32", "float64", "str", "object"])
 def test_arrays_of_every_type_match(dtype):
     values = np.array([0, 1, 1, 2]).astype(dtype)
-    for categories in ([0, 1], ["0", "1"], [0.0, "01"]):
+    for categories in ([0, 1], ["0", "1"], [0.0, "1"]):
         assert in_cells(categories, values) == [1, 2]
 
 
@@ -83,9 +108,39 @@ def test_columns_of_pandas_match():
     assert in_cells([DAY], days) == in_cells(["2024-01-01"], days) == [1]
 
 
-def made(**keys):
+def test_a_number_and_a_date_are_what_is_written():
+    """For doubles of all sizes, whole numbers and days."""
+    random = np.random.default_rng(0)
+    doubles = np.frombuffer(random.bytes(8 * 3000), np.float64)
+    doubles = [*doubles[np.isfinite(doubles)].tolist(), *random.normal(size=1000).tolist()]
+    whole = [int(x) ** int(k) for x, k in random.integers(-99, 99, (1000, 2)) if k > 0]
+    for number in (*doubles, *whole):
+        assert label_of(repr(number)) == label_of(number), number
+        assert in_cells([number], [repr(number), f" {number!r} "]) == [2]
+    for ordinal in random.integers(1, 3652059, 1000).tolist():
+        day = datetime.date.fromordinal(ordinal)
+        time = datetime.datetime.combine(day, datetime.time(*random.integers(0, 24, 3).tolist()))
+        for written in (day, time, str(day), str(time), time.isoformat(), f"{time}+00:00"):
+            assert label_of(written) == label_of(day), written
+
+
+def test_times_are_dates_in_the_zone_of_the_plan():
+    keys = {"categories": [datetime.date(2024, 7, 1), datetime.date(2024, 7, 2)]}
+    times = ["2024-07-01T22:30:00Z", "2024-07-01 22:30:00", "2024-07-01T21:30:00Z"]
+    times += [datetime.datetime(2024, 7, 1, 23, tzinfo=datetime.UTC)]
+    for zone, expected in (("Europe/Zurich", [2, 2]), ("UTC", [4, 0]), ("Asia/Tokyo", [1, 3])):
+        (query,) = made(**keys, zone=zone).queries
+        assert _exact(query, {"town": times}, 4) == expected, zone
+    with pytest.raises(ValueError, match="plan: zone must be one such as"):
+        made(**keys, zone="Europe/Nowhere")
+    late = datetime.datetime(2024, 7, 1, 23, tzinfo=datetime.UTC)
+    with pytest.raises(ValueError, match="categories must be dates in the plan's zone"):
+        made(categories=[late], zone="Europe/Zurich")
+
+
+def made(zone="UTC", **keys):
     count = {"statistic": "count", "column": "town", "noise": "discrete_laplace", **keys}
-    return dp.tables.plan({"epsilon": 20.0, "delta": 1e-6, "release": [count]})
+    return dp.tables.plan({"epsilon": 20.0, "delta": 1e-6, "zone": zone, "release": [count]})
 
 
 def test_a_released_table_counts_what_is_there_and_the_rest():
@@ -122,6 +177,9 @@ def test_a_column_of_another_type_is_refused_before_anything_is_charged(tmp_path
     ("keys", "told"),
     [
         ({"categories": [1, "01"]}, "categories must differ"),
+        ({"categories": [1, 1.0]}, "categories must differ"),
+        ({"categories": [DAY, "2024-01-01 12:00:00"]}, "categories must differ"),
+        ({"categories": ["u\u0308", "\u00fc"]}, "categories must differ"),
         ({"categories": [True, "TRUE"]}, "categories must differ"),
         ({"categories": ["A", " A"]}, "categories must differ"),
         ({"categories": ["A", ""]}, "categories must not be empty or NaN"),

@@ -1,5 +1,8 @@
 """Plans of tables: one multiplier of all noises meets the budget, and bad keys are named."""
 
+import math
+from fractions import Fraction
+
 import mpmath as mp
 import numpy as np
 import pytest
@@ -78,10 +81,36 @@ def test_the_units_are_fine_or_whole():
         return dp.tables.plan({"rho": 0.1, "release": list(releases)}).queries
 
     fine, _, whole = queries(AGES, COUNT, AGES | {"noise": "discrete_laplace", "name": "b"})
-    assert (fine.unit, fine.middle, fine.sensitivity) == (2.0**-21, 50 * 2**21, 50 * 2**21)
-    assert (whole.unit, whole.middle, whole.sensitivity) == (1.0, 50, 50)
+    assert (fine.unit, fine.middle, fine.sensitivity) == (2.0**-21, 50.0, 50 * 2**21)
+    assert (whole.unit, whole.middle, whole.sensitivity) == (1, 50.0, 50)
     odd, _ = queries(AGES | {"upper": 5.3, "noise": "discrete_gaussian"}, COUNT)
-    assert (odd.middle, odd.sensitivity) == (3, 3)
+    assert (odd.middle, odd.sensitivity) == (2.65, 3)
+    apart, _ = queries(AGES | {"lower": 1e9, "upper": 1e9 + 1e-3}, COUNT)
+    assert 2**26 <= apart.sensitivity <= 2**27
+
+
+@pytest.mark.parametrize("unit", [0.01, 0.02, 0.1, 0.3, 0.07, 1e-6])
+@pytest.mark.parametrize("bounds", [(0, 1), (0, 0.3), (-0.7, 2.1), (10, 11.3)])
+@pytest.mark.parametrize("statistic", ["sum", "mean"])
+def test_a_unit_is_a_decimal_and_bounds_keep_its_multiples(unit, bounds, statistic):
+    """A bound of as many hundredths is as many units, and no clipped value is beyond."""
+    lower, upper = map(float, bounds)
+    keys = {"statistic": statistic, "column": "a", "lower": lower, "upper": upper, "unit": unit}
+    exact = [Fraction(str(x)) for x in (lower, upper)]
+    middle = sum(exact) / 2 if statistic == "mean" else Fraction(0)
+    bound = max(abs(x - middle) for x in exact) / Fraction(str(unit))
+    least = math.ceil(bound)
+    if least > bound * 5 / 4:
+        with pytest.raises(ValueError, match="plan: release 2: unit must be at most"):
+            dp.tables.plan({"rho": 0.1, "release": [COUNT, keys]})
+        return
+    query = dp.tables.plan({"rho": 0.1, "release": [COUNT, keys]}).queries[1]
+    assert query.unit == Fraction(str(unit))
+    assert query.sensitivity == least
+    for end, given in ((query.lower, lower), (query.upper, upper)):
+        assert abs(Fraction(end) - Fraction(query.middle)) <= query.sensitivity * query.unit
+        assert lower <= end <= upper
+        assert end == pytest.approx(given, rel=1e-14)
 
 
 BAD = {
@@ -121,8 +150,12 @@ BAD_RELEASE = {
     "no upper": ({"statistic": "sum", "column": "a", "lower": 0}, "upper must be a number"),
     "bounds": (SPENT | {"lower": 30.0}, "lower must lie below upper"),
     "infinite": (SPENT | {"upper": float("inf")}, "upper must lie in"),
-    "apart": (AGES | {"lower": 1e9, "upper": 1e9 + 1e-3}, "nearer to each other"),
-    "rounded": (SPENT | {"lower": 0.1, "upper": 0.2, "noise": "discrete_laplace"}, "round to the"),
+    "few": (SPENT | {"lower": 0.1, "upper": 0.2, "noise": "discrete_laplace"}, "unit must be at"),
+    "few of a mean": (AGES | {"upper": 1, "noise": "discrete_gaussian"}, "unit must be at most"),
+    "large unit": (AGES | {"upper": 1, "unit": 0.4}, "unit must be at most 0.125 or divide 0.5"),
+    "small unit": (AGES | {"unit": 1e-9}, "unit must be at least 5e-08 at these bounds, got 1e-09"),
+    "no unit": (AGES | {"unit": 0}, "unit must lie in"),
+    "unit": (COUNT | {"unit": 1}, "unit is for sums and means"),
     "own noise": (COUNT | {"noise": 3}, "noise must be one of"),
 }  # fmt: skip
 

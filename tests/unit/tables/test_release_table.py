@@ -1,5 +1,6 @@
 """Released tables: exact sums within their error bars, clipped values, one charge for all."""
 
+import math
 from fractions import Fraction
 
 import jax
@@ -7,12 +8,13 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.tables.release import _exact
+from jaxdp.tables.release import _exact, _exact_sum
 
 COUNT = {"statistic": "count", "noise": "discrete_laplace"}
 TOWNS = {"statistic": "count", "column": "town", "categories": ["A", "B", "C"]}
 AGES = {"statistic": "mean", "column": "age", "lower": 0, "upper": 100}
 SPENT = {"statistic": "sum", "column": "spent", "lower": -10.0, "upper": 30.0, "noise": "laplace"}
+SHORT = {"lower": 0.0, "upper": 1.0, "column": "x"}
 RECORDS = np.random.default_rng(0)
 COLUMNS = {
     "town": RECORDS.choice(["A", "B", "D"], 400),
@@ -58,17 +60,112 @@ def test_the_truth_is_within_its_error_bars(plan):
     assert sum(hits[name] for name in "ABC") < 3 * size
 
 
-def test_sums_are_exact_whole_units_and_one_record_moves_them_by_the_sensitivity(plan):
+def test_sums_are_exact_and_rounded_once(plan):
     known = {name: list(values) for name, values in COLUMNS.items()}
     for query in plan.queries[2:]:
-        entry, values = query.entry, known[query.entry.column]
-        units = [round(Fraction(float(x)) / Fraction(query.unit)) for x in values]
-        ends = (round(x / query.unit) for x in (entry.lower, entry.upper))
-        low, high = (end - query.middle for end in ends)
-        clipped = [min(max(unit - query.middle, low), high) for unit in units]
-        assert _exact(query, known, 400) == [sum(clipped)]
-        assert max(map(abs, clipped)) == query.sensitivity
+        entry = query.entry
+        values = [Fraction(float(x)) for x in known[entry.column]]
+        ends = Fraction(entry.lower), Fraction(entry.upper)
+        clipped = [min(max(x, ends[0]), ends[1]) - Fraction(query.middle) for x in values]
+        assert _exact(query, known, 400) == [math.floor(sum(clipped) / query.unit + Fraction(1, 2))]
+        assert max(map(abs, clipped)) == query.sensitivity * query.unit
     assert _exact(plan.queries[1], known, 400) == [TRUE["A"], TRUE["B"], 0]
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.25, 0.01, 0.07])
+def test_one_record_moves_a_sum_by_the_sensitivity_at_most(unit):
+    """Whatever the others are, halves of a unit too."""
+    keys = {"statistic": "sum", "column": "a", "lower": -3.0, "upper": 7.0, "unit": unit}
+    (query,) = of_rho(keys).queries
+    random = np.random.default_rng(3)
+    for _ in range(100):
+        size = random.integers(1, 6)
+        values = random.choice([unit * random.integers(-9, 9, size) / 2, random.normal(0, 4, size)])
+        ends = random.choice([-3.0, 7.0, 1e300, -np.inf, unit / 2])
+        with_it = _exact(query, {"a": [*values, ends]}, int(size) + 1)
+        without = _exact(query, {"a": list(values)}, int(size))
+        assert abs(with_it[0] - without[0]) <= query.sensitivity
+
+
+def test_a_bound_above_its_decimal_moves_a_sum_by_its_units():
+    """The double .1 is above ten hundredths, and .005 less an ulp is below half of one."""
+    (query,) = of_rho(SHORT | {"statistic": "sum", "upper": 0.1, "unit": 0.01}).queries
+    others = [math.nextafter(0.005, 0.0)]
+    assert Fraction(0.1) > Fraction(1, 10) > Fraction(query.upper)
+    assert _exact(query, {"x": [*others, 0.1]}, 2)[0] - _exact(query, {"x": others}, 1)[0] == 10
+    assert query.sensitivity == 10
+
+
+def test_sums_of_all_sizes_are_exact():
+    random = np.random.default_rng(4)
+    values = random.normal(size=500) * 10.0 ** random.integers(-300, 300, 500)
+    values = np.array([*values, 5e-324, -1.7e308, 0.0, -0.0, 2.0**53 - 1, -1.0])
+    assert _exact_sum(values) == sum(map(Fraction, values.tolist()))
+    assert _exact_sum(np.array([])) == 0
+
+
+# Statistics of values in [0, 1], and what they are for 3,000 times .3 or numbers at random.
+ROUNDED = {
+    "hundredths": SHORT | {"statistic": "mean", "noise": "discrete_gaussian", "unit": 0.01},
+    "tenths": SHORT | {"statistic": "mean", "noise": "discrete_laplace", "unit": 0.1},
+    "halves": SHORT | {"statistic": "mean", "noise": "discrete_gaussian", "unit": 0.5},
+    "sum of whole": SHORT | {"statistic": "sum", "noise": "discrete_laplace"},
+    "sum of hundredths": SHORT | {"statistic": "sum", "noise": "discrete_gaussian", "unit": 0.01},
+    "sum": SHORT | {"statistic": "sum", "noise": "laplace"},
+    "mean": SHORT | {"statistic": "mean", "noise": "gaussian"},
+}
+
+
+@pytest.mark.parametrize("values", ["equal", "random"])
+def test_error_bars_hold_the_truth_at_their_level(values):
+    """Of counts, sums and means with rounded values, and with hardly any noise."""
+    random = np.random.default_rng(5)
+    x = np.full(3000, 0.3) if values == "equal" else random.normal(0.4, 0.3, 3000)
+    names = random.choice(["a", "b"], 3000)
+    truth = {"mean": np.mean(np.clip(x, 0, 1)), "sum": np.sum(np.clip(x, 0, 1)), "count": 3000}
+    truth |= {"a": np.sum(names == "a"), "b": np.sum(names == "b")}
+    cells = {"statistic": "count", "column": "town", "categories": ["a", "b"]}
+    entries = [keys | {"name": name} for name, keys in ROUNDED.items()]
+    for rho in (0.2, 1e4):
+        releases = [COUNT, cells, *entries]
+        made = dp.tables.plan({"rho": rho, "level": 0.9, "release": releases})
+        size, hits, sizes = 25, {}, {}
+        for index in range(size):
+            for row in dp.tables.release({"x": x, "town": names}, made, jax.random.key(index)).rows:
+                statistic = ROUNDED.get(row.name, {"statistic": row.category or row.name})
+                error = abs(row.value - truth[statistic["statistic"]])
+                name = row.category or row.name
+                hits[name] = hits.get(name, 0) + bool(error <= row.half_width * (1 + 1e-12))
+                sizes[name] = row.half_width
+        # Below .9 by 3 standard deviations.
+        assert min(hits.values()) >= 0.72 * size, (rho, hits)
+        assert sizes["hundredths"] < (0.02 if rho < 1 else 1e-4)
+
+
+def test_a_mean_is_not_rounded_to_whole_numbers():
+    """3,000 times .3 was 0.0 +- .0023 with discrete noise."""
+    keys = {"statistic": "mean", "lower": 0, "upper": 1, "column": "x", "unit": 0.01}
+    for noise in ("discrete_laplace", "discrete_gaussian"):
+        table = dp.tables.release({"x": [0.3] * 3000}, of_rho(COUNT, keys | {"noise": noise}))
+        assert abs(table.rows[1].value - 0.3) < 0.02
+
+
+def test_noises_of_one_key_differ():
+    """Between statistics, cells, and statistics of one noise and scale."""
+    names = ["a", "b", "c", "d"]
+    entries = [
+        {"statistic": "count", "column": "town", "categories": names, "name": f"{noise} {i}"}
+        | {"noise": noise}
+        for noise in ("gaussian", "laplace", "discrete_gaussian", "discrete_laplace")
+        for i in range(3)
+    ]
+    made = dp.tables.plan({"rho": 1e-16, "release": entries})
+    for key in (jax.random.key(0), dp.secure_key()):
+        rows = dp.tables.release({"town": []}, made, key).rows
+        # Scales are above 1e8: equal noises are no coincidence.
+        sizes = [round(abs(row.value)) for row in rows]
+        assert min(sizes) > 0
+        assert len(set(sizes)) == len(rows) == 48
 
 
 def test_the_order_of_records_and_what_is_far_outside_change_nothing(plan):

@@ -1,0 +1,80 @@
+"""Records of a training: arrays on devices, memory maps, or a function that reads a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding
+
+from jaxdp._core import checks
+from jaxdp._core.checks import records_of_tree
+from jaxdp.dpsgd.checkpoint import digest_of
+
+
+class Records(NamedTuple):
+    """The number of records, how to read those of some indices, and a digest of them.
+
+    read: from indices on the host to a tree of arrays with one row an index.
+    """
+
+    number: int
+    read: Callable[[np.ndarray], Any]
+    digest: Callable[[], str]
+
+
+def records_of(data: Any, count: int | None) -> Records:
+    """The records of a tree of arrays, or `count` records that the function `data` reads.
+
+    Memory maps are read batch by batch; other arrays are put on the device once, sharded arrays
+    stay where they are.
+    """
+    if callable(data):
+        return _of_function(data, checks.positive_integer("records", count))
+    found = records_of_tree("data", data)
+    if count not in (None, found):
+        raise ValueError(f"records must be the {found} of data, or None, got {count}")
+    if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
+        return Records(found, lambda indices: _copied(data, indices), lambda: digest_of(data))
+    on_device = jax.tree.map(_on_device, data)
+    return Records(found, lambda indices: _rows(on_device, indices), lambda: digest_of(on_device))
+
+
+def _of_function(data: Callable[[np.ndarray], Any], count: int) -> Records:
+    """Records that a function reads; its digest is of the first record and the number."""
+
+    def read(indices: np.ndarray) -> Any:
+        examples = data(indices)
+        rows = records_of_tree("data(indices)", examples)
+        if rows != len(indices):
+            raise ValueError(
+                f"data must return one row for each of {len(indices)} indices, got {rows}"
+            )
+        return examples
+
+    return Records(count, read, lambda: digest_of(read(np.zeros(1, int)), str(count)))
+
+
+def _copied(data: Any, indices: np.ndarray) -> Any:
+    """Rows of arrays on the host, in memory."""
+    return jax.tree.map(lambda x: np.asarray(x[indices]), data)
+
+
+@jax.jit
+def _rows(data: Any, indices: jax.Array) -> Any:
+    """Rows of arrays on devices."""
+    return jax.tree.map(lambda x: x[indices], data)
+
+
+def _on_device(leaf: Any) -> jax.Array:
+    """The array where it lies, with axes of a mesh that the compiler divides, not types."""
+    array = jnp.asarray(leaf)
+    sharding = array.sharding
+    if not isinstance(sharding, NamedSharding):
+        return array
+    mesh: Any = sharding.mesh
+    auto = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+    return jax.device_put(array, NamedSharding(auto, sharding.spec))

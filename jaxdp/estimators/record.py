@@ -1,0 +1,58 @@
+"""Record of a fit: its guarantee in words, and how scikit-learn's bagging drew its records.
+
+Parameters may change after `fit`; nothing here is read from them later.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+from jaxdp.guarantee.drawn import Drawn
+
+# Sentence of a fit whose noise comes from a fixed integer.
+SEEDED = "; no guarantee against anyone who guesses random_state, a fixed integer"
+# Function of scikit-learn that fits the members of a bag. It keeps no record of `bootstrap`.
+_BAGGING = ("sklearn.ensemble._bagging", "_parallel_build_estimators")
+
+
+class FitRecord(NamedTuple):
+    """How a private estimator was fitted.
+
+    relation: the neighbouring relation, None if the estimator has one only. bags: `Bag` of each
+    ensemble around the fit.
+    """
+
+    relation: str | None
+    bags: tuple[Bag, ...]
+
+
+class Bag(NamedTuple):
+    """How bagging drew the records of a fit: with replacement; all of them."""
+
+    bootstrap: bool
+    is_whole: bool
+
+
+def record_of(estimator: Any) -> FitRecord:
+    """The record of the fit that is running."""
+    bags, frame = [], sys._getframe()
+    while frame is not None:
+        if (frame.f_globals.get("__name__"), frame.f_code.co_name) == _BAGGING:
+            ensemble = frame.f_locals["ensemble"]
+            size = ensemble.max_samples
+            is_whole = size is None or (isinstance(size, float) and size == 1.0)
+            bags.append(Bag(bool(ensemble.bootstrap), is_whole))
+        frame = frame.f_back
+    return FitRecord(getattr(estimator, "relation", None), tuple(bags))
+
+
+def text_of(estimator: Any, guarantee: Drawn, is_private: bool, is_seeded: bool) -> str:
+    """The guarantee of the fit in words, with its assumptions."""
+    if not is_private:
+        return "no guarantee: epsilon is infinite, and the fit has no noise"
+    kind, epsilon, delta = type(guarantee.exact).__name__, estimator.epsilon, estimator.delta
+    text = f"delta {delta:g} at epsilon {epsilon:g}; at other epsilons see {kind}"
+    if getattr(estimator, "release", "lattice") == "float":
+        text = f"for research: floating-point noise leaks through its last bits; if exact, {text}"
+    return text + SEEDED if is_seeded else text

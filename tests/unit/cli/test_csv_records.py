@@ -1,0 +1,274 @@
+"""CSV files as people have them, messages without cells, outputs that are no inputs."""
+
+import codecs
+import csv
+import json
+import os
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import jaxdp as dp
+from jaxdp.cli import build_app
+from jaxdp.cli.records import read_columns
+
+SECRET = "Hildegard"
+
+
+def read(tmp_path, content, encoding="utf-8"):
+    path = tmp_path / "data.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_columns(path, encoding)
+
+
+PLAIN = {"town": ["Zürich", "A"], "age": ["1", "2"]}
+TEXT = "town,age\nZürich,1\nA,2\n"
+ACCEPTED = {
+    "utf-8": (TEXT, "utf-8"),
+    "mark": (codecs.BOM_UTF8 + TEXT.encode(), "utf-8"),
+    "mark and its name": (codecs.BOM_UTF8 + TEXT.encode(), "UTF8"),
+    "mark and quotes": (codecs.BOM_UTF8 + TEXT.replace("town", '"town"').encode(), "utf-8"),
+    "latin": (TEXT.encode("latin-1"), "ISO-8859-1"),
+    "windows": (TEXT.encode("cp1252"), "cp1252"),
+    "wide": (TEXT.encode("utf-16"), "utf-16"),
+    "wide by name": (codecs.BOM_UTF16_LE + TEXT.encode("utf-16-le"), "utf-16-le"),
+    "line ends": (TEXT.replace("\n", "\r\n"), "utf-8"),
+    "old line ends": (TEXT.replace("\n", "\r"), "utf-8"),
+    "no line end": (TEXT[:-1], "utf-8"),
+    "blank lines": ("\n\n" + TEXT.replace("\n", "\n\n") + "\n  \n\t\n", "utf-8"),
+    "spaces": ("town, age\nZürich, 1\nA,2\n", "utf-8"),
+    "quotes": ('"town","age"\n"Zürich","1"\n"A",2\n', "utf-8"),
+    "quotes after spaces": ('town, "age"\n"Zürich", "1"\nA, 2\n', "utf-8"),
+    "an index": (",town,age\n0,Zürich,1\n1,A,2\n", "utf-8"),
+    "more commas": ("town,age,,\nZürich,1,,\nA,2,,\n", "utf-8"),
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_files_as_programs_write_them(tmp_path, name):
+    found = read(tmp_path, *ACCEPTED[name])
+    assert {key: [cell.strip() for cell in cells] for key, cells in found.items()} == PLAIN
+
+
+def test_cells_of_any_size_and_with_line_ends(tmp_path):
+    usual, cell = csv.field_size_limit(), "x" * 300_000
+    found = read(tmp_path, f'a,b\n{cell},"1\n2"\n"",\n')
+    assert found == {"a": [cell, ""], "b": ["1\n2", ""]}
+    assert csv.field_size_limit() == usual
+    # A value that is missing in a file of one column is no blank line.
+    assert read(tmp_path, 'a\n1\n""\n\n \n2\n') == {"a": ["1", "", "2"]}
+
+
+def test_names_are_in_composed_form(tmp_path):
+    assert [*read(tmp_path, "Gro\u0308\u00dfe,\u00a0b\n1,2\n")] == ["Gr\u00f6\u00dfe", "b"]
+
+
+REFUSED = {
+    "latin": (f"town,age\n{SECRET},ü\n".encode("latin-1"), "utf-8", "must be text in utf-8, and"),
+    "wide": (f"town,age\n{SECRET},1\n".encode("utf-16"), "utf-8", "must be text in utf-8, and"),
+    "wide without a mark": (f"town\n{SECRET}\n".encode("utf-16-le"), "utf-8", "name its --encod"),
+    "narrow as wide": (f"town\n{SECRET}\n".encode(), "utf-16", "must be text in utf-16, and is"),
+    "mark": (codecs.BOM_UTF8 + SECRET.encode(), "cp1252", "the mark of UTF-8: leave --encoding"),
+    "no encoding": (SECRET, "utf-9", "--encoding must be an encoding of text, such as"),
+    "no text": (SECRET, "hex", "--encoding must be an encoding of text, such as"),
+    "empty": ("", "utf-8", "must begin with a header, and has no line"),
+    "blank": ("\n \n", "utf-8", "must begin with a header, and has no line"),
+    "semicolons": (f"town;age\n{SECRET};1,5\n", "utf-8", "its first line has semicolons"),
+    "tabs": (f"town\tage\n{SECRET}\t1\n", "utf-8", "its first line has tabs"),
+    "mixed": (f"town;age,b\n{SECRET};1;2\n", "utf-8", "has 1: its first line has semicolons"),
+    "twice": (f"town,{SECRET},{SECRET}\n1,2,3\n", "utf-8", "columns 2 and 3 have one name"),
+    "twice with spaces": ("a, a\n1,2\n", "utf-8", "columns 1 and 2 have one name"),
+    "short": (f"a,b\n1,2\n{SECRET}\n", "utf-8", "ends in line 3 has 1"),
+    "long": (f"a,b\n1,2,{SECRET}\n", "utf-8", "ends in line 2 has 3"),
+    "open": (f'a,b\n1,2\n"{SECRET},2\n1,2\n1,2\n', "utf-8", "begins after line 2 has one"),
+    "open and closed": (f'a,b\n"{SECRET},2\n1,2\n"x",2\n', "utf-8", "begins after line 1 has one"),
+    "after a quote": (f'a,b\n"1"{SECRET},2\n', "utf-8", "a quote that begins a cell must end it"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_files_that_are_refused(tmp_path, name):
+    content, encoding, said = REFUSED[name]
+    with pytest.raises(ValueError, match=said) as refused:
+        read(tmp_path, content, encoding)
+    assert SECRET not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+@pytest.fixture(scope="module")
+def run():
+    app, runner = build_app(typer), CliRunner()
+    return lambda *arguments: runner.invoke(app, list(map(str, arguments)))
+
+
+PLAN = """
+rho = 50
+zone = "UTC"
+ledger = "{ledger}"
+[[release]]
+statistic = "count"
+column = "town"
+categories = ["Zürich", "02139", "0e1"]
+noise = "discrete_gaussian"
+"""
+TRAIN = (
+    *("--model", "lasso", "--epsilon", "20", "--delta", "1e-5", "--feature-bounds", "-1:1"),
+    *("--target-bounds", "-3:3", "--target", "y"),
+)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Plan, data and ledger, with names of every kind of output."""
+    dp.Ledger(tmp_path / "ledger.json", dp.ZCDP(0.0, 200.0))
+    (tmp_path / "plan.csv").write_text(
+        PLAN.format(ledger=tmp_path / "ledger.json"), encoding="utf-8-sig"
+    )
+    (tmp_path / "data.csv").write_text(
+        "town,age\n" + "Zürich,1\n02139,2\n0e1,3\n" * 50, encoding="utf-8"
+    )
+    return tmp_path
+
+
+def test_counts_of_a_file_in_another_encoding(run, files):
+    text = (files / "data.csv").read_text(encoding="utf-8")
+    for encoding in ("utf-8", "utf-8-sig", "latin-1", "utf-16"):
+        (files / "data.csv").write_text(text, encoding=encoding)
+        options = [] if encoding.startswith("utf-8") else ["--encoding", encoding]
+        told = run("release", files / "data.csv", "--plan", files / "plan.csv", "--json", *options)
+        assert told.exit_code == 0, told.output
+        values = [row["value"] for row in json.loads(told.stdout)["rows"]]
+        assert values == pytest.approx([50, 50, 50], abs=2)
+    (files / "data.csv").write_text(text, encoding="latin-1")
+    told = run("release", files / "data.csv", "--plan", files / "plan.csv")
+    assert (told.exit_code, "--encoding" in told.stderr) == (2, True)
+    assert len(dp.Ledger(files / "ledger.json").steps) == 4
+
+
+@pytest.mark.parametrize("name", ["data.csv", "plan.csv", "ledger.json"])
+@pytest.mark.parametrize("how", ["itself", "link", "second name", "another way"])
+def test_an_output_is_none_of_the_inputs(run, files, name, how):
+    before = {path.name: path.read_bytes() for path in files.iterdir()}
+    output = files / name
+    if how == "link":
+        output = files / f"link{output.suffix}"
+        output.symlink_to(files / name)
+    if how == "second name":
+        output = files / f"second{output.suffix}"
+        os.link(files / name, output)
+    if how == "another way":
+        (files / "sub").mkdir()
+        output = files / "sub" / ".." / name
+    options = ["--plan", files / "plan.csv", "--output", output]
+    for more in ([], ["--dry-run"]):
+        told = run("release", files / "data.csv", *options, *more)
+        assert told.exit_code == 2
+        assert "--output must be another file than" in told.stderr
+    assert {key: (files / key).read_bytes() for key in before} == before
+
+
+def test_no_command_writes_over_what_it_reads(run, tmp_path):
+    data, grid = tmp_path / "data.csv", tmp_path / "grid.toml"
+    data.write_text("a,y\n1,2\n2,3\n")
+    grid.write_text('noise_multiplier = "1:2:3"\n')
+    for command in (["train", data, *TRAIN, "--out", data], ["sweep", grid, "--to", grid]):
+        told = run(*command)
+        assert told.exit_code == 2
+        assert "must be another file than" in told.stderr
+    assert data.read_text() == "a,y\n1,2\n2,3\n"
+    assert grid.read_text() == 'noise_multiplier = "1:2:3"\n'
+
+
+def test_a_table_that_cannot_be_written_is_shown(run, files, monkeypatch):
+    from jaxdp.cli import tables
+
+    def fails(*arguments):
+        raise OSError(28, "disk full")
+
+    monkeypatch.setattr(tables, "write_atomically", fails)
+    options = ["--plan", files / "plan.csv", "--output", files / "out.json", "--json"]
+    told = run("release", files / "data.csv", *options)
+    assert told.exit_code == 1
+    assert "disk full" in told.stderr
+    assert len(json.loads(told.stdout)["rows"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (f"{SECRET},12\nA,3\n", "the first line must be a header"),
+        (f"town;age\n{SECRET};12\n", "semicolons"),
+        (f"town,age\n{SECRET},12,3\n", "line 2 has 3"),
+        (f'town,age\n"{SECRET},12\n', "quote"),
+        (f"{SECRET},{SECRET}\nA,3\n", "columns 1 and 2 have one name"),
+    ],
+)
+def test_no_message_shows_a_cell_or_a_first_record(run, files, content, said):
+    (files / "data.csv").write_text(content)
+    train = ["train", files / "data.csv", *TRAIN, "--out", files / "model.json"]
+    for command in (["release", files / "data.csv", "--plan", files / "plan.csv"], train):
+        told = run(*command)
+        assert told.exit_code == 2
+        assert said in told.stderr
+        assert SECRET not in told.output
+        assert told.stderr.count("\n") == 1
+    assert dp.Ledger(files / "ledger.json").steps == ()
+
+
+def test_a_training_without_a_header_shows_no_record(run, tmp_path):
+    data = tmp_path / "data.csv"
+    data.write_text("0.125,0.375,y\n1,2,3\n1,2,3\n")
+    told = run("train", data, *TRAIN, "--out", tmp_path / "model.json")
+    assert (told.exit_code, "must begin with a header" in told.stderr) == (2, True)
+    data.write_text(f"a,b,y\n1,{SECRET},3\n")
+    told = run("train", data, *TRAIN, "--out", tmp_path / "model.json")
+    assert (told.exit_code, "feature 2 must be a number" in told.stderr) == (2, True)
+    data.write_text("a,y,y\n1,2,3\n")
+    told = run("train", data, *TRAIN, "--out", tmp_path / "model.json")
+    assert (told.exit_code, "columns 2 and 3 have one name" in told.stderr) == (2, True)
+    assert "0.125" not in told.output
+    assert not (tmp_path / "model.json").exists()
+
+
+def test_a_training_reads_other_encodings_and_labels(run, tmp_path, monkeypatch):
+    from jaxdp.cli import models
+
+    fitted = []
+
+    def fit(estimator, features, targets):
+        fitted.append((features.tolist(), targets.tolist()))
+        raise OSError("enough")
+
+    monkeypatch.setattr(models, "_fitted", fit)
+    (tmp_path / "data.csv").write_text("a, y\n1, Zürich \n2,no\n\n", encoding="latin-1")
+    options = ["--model", "logistic", "--epsilon", "20", "--delta", "1e-5", "--feature-bounds"]
+    options += ["-1:1", "--target", "y", "--classes", "no,Zu\u0308rich", "--encoding", "latin-1"]
+    assert "enough" in run("train", tmp_path / "data.csv", *options).stderr
+    assert fitted == [([[1.0], [2.0]], [1, 0])]
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError, csv.Error, MemoryError, TypeError, RuntimeError, AssertionError]
+)
+def test_errors_of_others_are_their_type_alone(run, files, monkeypatch, error):
+    from jaxdp.cli import models, tables
+
+    def fails(*arguments):
+        raise error(SECRET)
+
+    for module in (models, tables):
+        monkeypatch.setattr(module, "read_columns", fails)
+    train = ["train", files / "data.csv", *TRAIN, "--out", files / "model.json"]
+    for command in (["release", files / "data.csv", "--plan", files / "plan.csv"], train):
+        told = run(*command)
+        assert isinstance(told.exception, SystemExit)
+        assert told.exit_code > 0
+        assert error.__name__ in told.stderr
+        assert SECRET not in told.output
+
+
+def test_tracebacks_have_no_local_variables():
+    """Typer's own show them in some versions."""
+    assert build_app(typer).pretty_exceptions_enable is False

@@ -1,0 +1,202 @@
+"""Gradients of dense layers as outer products: which they are, their values, norms and sums."""
+
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxdp import dpsgd
+from jaxdp.dpsgd.clipping import Outer, clipped_sums
+from jaxdp.dpsgd.dense_layers import gradients_of
+
+RNG = np.random.default_rng(0)
+WIDTH = 4
+# Two layers of one shape: an inner `jit` is one program for both.
+PARAMS = {
+    name: {"w": jnp.asarray(RNG.normal(size=(WIDTH, WIDTH))), "b": jnp.ones(WIDTH)}
+    for name in ("first", "second")
+}
+EXAMPLES = jnp.asarray(RNG.normal(size=(6, WIDTH)))
+
+
+@jax.jit
+def shared(layer, x):
+    return jnp.einsum("i,ij->j", x, layer["w"]) + layer["b"]
+
+
+def repeated(layer, x):
+    return jax.lax.fori_loop(0, 2, lambda _, y: jnp.tanh(y @ layer["w"] + layer["b"]), x)
+
+
+def chosen(layer, x):
+    return jax.lax.cond(x[0] > 0, lambda y: y @ layer["w"] + layer["b"], lambda y: y, x)
+
+
+def tied(layer, x):
+    return layer["w"].T @ jax.nn.relu(layer["w"] @ x) + layer["b"]
+
+
+def decayed(layer, x):
+    return x @ layer["w"] + 1e-3 * jnp.sum(layer["w"] ** 2) + layer["b"]
+
+
+def sequence(layer, x):
+    return (jnp.stack([x, 2 * x, x - 1]) @ layer["w"]).sum(0) + layer["b"]
+
+
+@jax.custom_jvp
+def own(x):
+    return x**3
+
+
+own.defjvp(lambda primals, tangents: (own(*primals), 5.0 * tangents[0]))
+
+# A layer, and whether its matrix is found.
+LAYERS = {
+    "row": (lambda layer, x: x @ layer["w"] + layer["b"], True),
+    "column": (lambda layer, x: layer["w"] @ x + layer["b"], True),
+    "einsum": (lambda layer, x: jnp.einsum("i,ji->j", x, layer["w"]) + layer["b"], True),
+    "relu": (lambda layer, x: jax.nn.relu(x @ layer["w"] + layer["b"]), True),
+    "own derivative": (lambda layer, x: own(x @ layer["w"] + layer["b"]), True),
+    "shared program": (shared, True),
+    "constant": (lambda layer, x: jnp.ones(WIDTH) @ layer["w"] * x + layer["b"], True),
+    "checkpoint": (jax.checkpoint(lambda layer, x: x @ layer["w"] + layer["b"]), False),
+    "loop": (repeated, False),
+    "condition": (chosen, False),
+    "tied": (tied, False),
+    "decayed": (decayed, False),
+    "sequence": (sequence, False),
+    "transposed": (lambda layer, x: x @ layer["w"].T + layer["b"], False),
+}
+
+
+def loss_of(layer):
+    def loss(params, x):
+        return jnp.sum(jnp.tanh(layer(params["second"], layer(params["first"], x))) ** 2)
+
+    return loss
+
+
+def plan_of(params, **known):
+    known = {"clip": 0.5, "noise_multiplier": 1.0} | known
+    return dpsgd.plan(None, params, sampling_prob=0.1, steps=1, dataset_size=60, **known)
+
+
+def written(gradient):
+    if isinstance(gradient, Outer):
+        return gradient.column[:, :, None] * gradient.row[:, None, :]
+    return gradient
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_are_those_of_every_example(name):
+    layer, is_found = LAYERS[name]
+    loss = loss_of(layer)
+    found = jax.jit(lambda p, x: gradients_of(loss, p, x))(PARAMS, EXAMPLES)
+    expected = jax.vmap(jax.grad(loss), (None, 0))(PARAMS, EXAMPLES)
+    for gradient, leaf in zip(found, jax.tree.leaves(expected), strict=True):
+        assert isinstance(gradient, Outer) == (is_found and leaf.ndim == 3)
+        np.testing.assert_allclose(written(gradient), leaf, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("groups", ["leaf", "layer", "all"])
+def test_clipped_sums_are_those_of_written_gradients(groups, dtype):
+    """Entries are truncated: one of an example differs by a multiple at most."""
+    params, examples = jax.tree.map(lambda x: x.astype(dtype), (PARAMS, 30.0 * EXAMPLES))
+    plan = plan_of(params, groups=groups)
+    loss = loss_of(LAYERS["row"][0])
+    mask = jnp.arange(6) != 2
+    outer = gradients_of(loss, params, examples)
+    assert any(isinstance(gradient, Outer) for gradient in outer)
+    full = jax.tree.leaves(jax.vmap(jax.grad(loss), (None, 0))(params, examples))
+    sums = clipped_sums(plan, outer, mask)
+    tolerance = 1e-5 if dtype == np.float32 else 6 * 2.0**-30
+    for one, other in zip(sums, clipped_sums(plan, full, mask), strict=True):
+        np.testing.assert_allclose(one, other, atol=tolerance * 0.5)
+
+
+def plain_sums(plan, gradients):
+    """The definition, in NumPy: a gradient an example, clipped, truncated and added up."""
+    clip, unit = float(plan.clips[0]), 2.0 ** (np.frexp(float(plan.clips[0]))[1] - 31)
+    size, sums = plan.sizes[0], [np.zeros(leaf.shape[1:]) for leaf in gradients]
+    for rows in zip(*map(np.asarray, gradients), strict=True):
+        norm = np.sqrt(sum(np.sum((row.astype(np.float64) / clip) ** 2) for row in rows))
+        factor = min(1.0, (1.0 - (size + 16.0) * 2.0**-52) / norm)
+        for total, row in zip(sums, rows, strict=True):
+            total += np.trunc(row.astype(np.float64) * factor / unit) * unit
+    return sums
+
+
+@pytest.mark.parametrize("count", [0, 1, 6, 7, 8])
+def test_sums_are_the_definition(count):
+    params = {"w": np.zeros((5, 3)), "b": np.zeros(3)}
+    plan = plan_of(params, groups="all", clip=0.7)
+    rng = np.random.default_rng(count)
+    gradients = [
+        jnp.asarray(rng.normal(size=(count, *np.shape(leaf)))) for leaf in jax.tree.leaves(params)
+    ]
+    for one, other in zip(clipped_sums(plan, gradients), plain_sums(plan, gradients), strict=True):
+        # An entry next to a multiple may fall to either side of it.
+        np.testing.assert_allclose(one, other, rtol=0, atol=1.01 * count * 2.0**-31)
+        assert np.sum(np.asarray(one) != other) <= 1
+
+
+def square_norm(total):
+    return sum(Fraction(float(x)) ** 2 for x in np.ravel(total))
+
+
+def test_outer_products_are_within_their_threshold():
+    plan = plan_of(np.zeros((3, 5)), clip=1.0)
+    rng = np.random.default_rng(3)
+    for factor in (1.0, 1.0 + 1e-15, 7.0, 1e30, 1e-30):
+        for _ in range(10):
+            column, row = rng.standard_cauchy((1, 3)), rng.standard_cauchy((1, 5))
+            row *= factor / (np.linalg.norm(column) * np.linalg.norm(row))
+            total = clipped_sums(plan, [Outer(jnp.asarray(column), jnp.asarray(row))])[0]
+            assert square_norm(total) <= 1
+
+
+@pytest.mark.parametrize(
+    ("column", "row", "norm"),
+    [
+        (1.4e-154, 1.3e154, 1.0),
+        (1e-300, 1e299, 0.1),
+        (1e300, 1e-300, 1.0),
+        (1e-200, 1e-200, 0.0),
+        (1e300, 1e300, 0.0),
+        (np.inf, 0.0, 0.0),
+        (np.nan, 1.0, 0.0),
+        (1.0, np.inf, 0.0),
+        (0.0, np.inf, 0.0),
+        (0.0, 5.0, 0.0),
+    ],
+)
+def test_extreme_factors(column, row, norm):
+    """Squares of the factors under- and overflow where those of the product do not."""
+    plan = plan_of(np.zeros((2, 2)), clip=1.0)
+    gradient = Outer(jnp.full((1, 2), column), jnp.array([[row, 0.0]]))
+    total = clipped_sums(plan, [gradient])[0]
+    assert square_norm(total) <= 1
+    size = float(np.linalg.norm(total))
+    np.testing.assert_allclose(size, min(1.0, norm * 2**0.5), rtol=1e-8)
+    # The others count as they are.
+    both = Outer(*(jnp.concatenate([x, jnp.full((1, 2), 0.3)]) for x in gradient))
+    np.testing.assert_allclose(clipped_sums(plan, [both])[0] - total, 0.09, rtol=1e-8)
+
+
+def test_a_parameter_that_the_loss_ignores():
+    params = {"used": jnp.ones((2, 2)), "other": jnp.ones((2, 2)), "empty": jnp.ones((0, 2))}
+
+    def loss(params, x):
+        return jnp.sum(x @ params["used"]) + jnp.sum(jnp.zeros(0) @ params["empty"])
+
+    empty, other, used = gradients_of(loss, params, jnp.ones((3, 2)))
+    assert isinstance(used, Outer)
+    assert not np.any(other)
+    plan = plan_of(params, groups="all")
+    sums = clipped_sums(plan, [empty, other, used])
+    assert [x.shape for x in sums] == [(0, 2), (2, 2), (2, 2)]
+    np.testing.assert_allclose(sums[2], 3 * 0.25, rtol=1e-8)
