@@ -105,7 +105,8 @@ def train(
 
 def _in_callers_setting(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
     """The optimiser, whose arrays have the types that they have without this package."""
-    return optax.GradientTransformation(*map(in_callers_setting, optimizer[:2]))
+    init, update = in_callers_setting(optimizer.init), in_callers_setting(optimizer.update)
+    return optax.GradientTransformation(init, update)
 
 
 class _Options(NamedTuple):

@@ -90,7 +90,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         mean = np.zeros(dimension)
         if share > 0:
             mean = _private_mean(rows, plan, float(level.mu * np.sqrt(share)), mean_key)
-        matrix = np.asarray(moment) - np.outer(mean, mean)
+        matrix: Any = np.asarray(moment) - np.outer(mean, mean)
         values, vectors = covariance.principal_subspace(matrix, rank)
         components = np.asarray(vectors).T
         # As scikit-learn turns them: the largest entry of each is positive.
@@ -121,7 +121,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
 
 
 @opened()
-def _private_mean(rows: np.ndarray, plan: covariance.Plan, mu: float, key: Key) -> np.ndarray:
+def _private_mean(rows: Any, plan: covariance.Plan, mu: float, key: Key) -> np.ndarray:
     """The mean of shortened rows; one moves it by row_bound / n, a replacement by twice that."""
     short = shortened(rows, plan.row_bound)
     contribution = plan.row_bound * share_of_mean(plan.records)
