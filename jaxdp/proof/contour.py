@@ -206,7 +206,8 @@ def _on_line(
     def rest(start: float, end: float, variance: Any) -> Any:
         return whole.tail(c, start, end, variance) * lift / (arb.pi() * arb(start))
 
-    last = whole.most_points * number(step)
+    most = min([whole.most_points, *(law.most_points for _, law in whole.laws)])
+    last = most * number(step)
     start = min(max(6.0 / choice.deviation, number(step)), last)
     while log_number(rest(start, math.inf, whole.variance)) > goal and start < last:
         start = min(1.25 * start, last)
@@ -238,7 +239,8 @@ def _smoothing(
     Between `start` and an end the transform may be small by itself; the smoothing hides it beyond.
     """
     best = None
-    for ratio in (1.0, 8.0, 64.0, 512.0):
+    ratios = (1.0, 8.0, 64.0, 512.0) if all(law.most_points > 1e6 for _, law in whole.laws) else (1.0,)
+    for ratio in ratios:
         end = start * ratio
         short = log_number(rest(end, math.inf, whole.variance)) - goal
         smooth = arb(max(2 * short, 1.0) / end**2 * _GAIN)

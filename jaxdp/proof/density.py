@@ -123,8 +123,8 @@ class Curve:
                 total += lift.exp() / slope if slope > 0 else arb("inf")
         return total.abs_upper()
 
-    def cut(self, c: Any, nats: float) -> tuple[Any, Any, Any]:
-        """Finite ends, and the integral of P e^(c L) beyond them."""
+    def cut(self, c: Any, nats: float, log_goal: float) -> tuple[Any, Any, Any]:
+        """Finite ends, and the integral of P e^(c L) beyond them; e^-log_goal suffices."""
         deviations = math.sqrt(2 * nats) + 1
         while True:
             low, high = self.reach(number(c), deviations)
@@ -133,7 +133,7 @@ class Curve:
             rest = arb(0)
             for end, given, right in zip(ends, (self.start, self.stop), (False, True), strict=True):
                 rest += self.beyond(c, end, right) if given is None else 0
-            if rest < math.exp(-nats) or deviations > 1e4:
+            if rest < arb(-log_goal).exp() or deviations > 1e4:
                 return ends[0], ends[1], rest
             deviations *= 1.3
 
@@ -146,6 +146,8 @@ def _less(x: Quadratic, y: Quadratic) -> Quadratic:
 
 class Density(Sum):
     """Atoms where P / Q is constant, and curves between; `extra` are more (loss, mass)."""
+
+    most_points = 1500.0
 
     def __init__(
         self, pieces: Sequence[Interval], extra: Sequence[tuple[Any, Any]] = (), top: Any = None
@@ -202,8 +204,9 @@ class Density(Sum):
         if key not in self._known:
             weights = [m * (c * x).exp() for x, m in self.atoms]
             losses, error = [x for x, _ in self.atoms], arb(0)
+            nats = self.bits - self.log_moment(number(c))
             for curve in self.curves:
-                low, high, rest = curve.cut(c, self.bits)
+                low, high, rest = curve.cut(c, self.bits, nats)
                 error += rest
                 panels = [(low, high)]
                 while panels:
@@ -212,7 +215,7 @@ class Density(Sum):
                     log_bound = self._log_bound(curve, c, end, middle.mid(), half.abs_upper())
                     order = _MOST_NODES + 1
                     if log_bound is not None:
-                        log_error = number(log_bound) + self.bits + log_number(half) + 4.0
+                        log_error = number(log_bound) + nats + log_number(half) + 4.0
                         order = max(2, math.ceil(log_error / (2 * math.log(_RHO))))
                     if order > _MOST_NODES:
                         panels += [(start, middle), (middle, stop)]
@@ -262,7 +265,8 @@ class Density(Sum):
         total = sum((m * (c * x).exp() for x, m in self.atoms), arb(0))
         key = ("legs", number(c), self.bits)
         if key not in self._known:
-            self._known[key] = [_legs(curve, *curve.cut(c, self.bits)) for curve in self.curves]
+            nats = self.bits - self.log_moment(number(c))
+            self._known[key] = [_legs(curve, *curve.cut(c, self.bits, nats)) for curve in self.curves]
         for ways, rest in self._known[key]:
             best = None
             for cells in ways:

@@ -16,7 +16,7 @@ from jaxdp.proof.contour import Bracket, Composition, Releases, choose
 from jaxdp.proof.law import Law
 
 # Grid points of one release at most, and of the composition. chosen: seconds
-_POINTS, _TOTAL = 2**14, 2**19
+_POINTS, _TOTAL = 2**13, 2**17
 # log of the mass beyond the grid, over delta. chosen: below the width
 _BEYOND = -30.0
 # Bits of the sums. chosen: second differences lose 40, a tilt some more

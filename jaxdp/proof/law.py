@@ -28,6 +28,7 @@ class Law(abc.ABC):
 
     infinite: Any = arb(0)  # P[L = inf]
     top: Any = None  # largest finite loss; None: unbounded
+    most_points: float = 1e9  # points of a line that take seconds
     bits: float = 40.0  # nats to which M is resolved, relative to the mass of P
 
     @abc.abstractmethod
@@ -92,8 +93,10 @@ class Sum(Law):
             if end == math.inf:
                 # Where half of what can fall has fallen.
                 goal = (whole + self.far(c, start * 2.0**60)) / 2
+                ends = self.__dict__.setdefault("_ends", {})
+                first = max(start, ends.get(number(c), start))
                 for k in range(_DOUBLINGS):
-                    end = start * 2.0**k
+                    end = ends[number(c)] = first * 2.0**k
                     beyond = self.far(c, end)
                     if beyond < goal:
                         break

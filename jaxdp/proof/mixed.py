@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
-from jaxdp.proof.balls import acb, arb, ball, log_number, normal_tail, number
+from jaxdp.proof.balls import acb, arb, ball, log_number, normal_tail, number, positive_part
 from jaxdp.proof.law import Law
 
 
@@ -43,15 +43,37 @@ class Gaussian(Law):
 
 
 class Laplace(Law):
-    """Shift over scale a: M = ((1 + s) e^(a s) + s e^(-a (1 + s))) / (1 + 2 s)."""
+    """Laplace noise, also truncated: shift over scale a, bound over scale, None without a bound.
 
-    def __init__(self, scale: Fraction, shift: Fraction):
-        self.ratio = shift / scale
-        self.top = ball(self.ratio)
+    Losses a and -a with the masses A and B, and a - 2 y at 0 < y < a with the density C e^-y:
+
+        M = (A + C / (1 + 2 s)) e^(a s) + (B - C e^-a / (1 + 2 s)) e^(-a s).
+
+    A shift d above the bound b leaves the overlap of the supports: a = 2 b - d, A = B = 0.
+    """
+
+    def __init__(self, shift: Fraction, bound: Fraction | None):
+        whole = arb(2) if bound is None else 2 * (1 - (-ball(bound)).exp())
+        self.ratio, start, up = shift, arb(0), 1 / whole
+        if bound is not None and shift > bound:
+            self.ratio, start = max(2 * bound - shift, Fraction(0)), ball(shift - bound)
+            up = arb(0)
+        elif bound is not None:
+            up = (1 - (-ball(bound - shift)).exp()) / whole
+        a = ball(self.ratio)
+        down, self.density = up * (-a).exp(), (-start).exp() / whole
+        self.up, self.down, self.top = up, down, a
+        low = self.density * (-a).exp()
+        # Numerators over 1 + 2 s; exact without a bound.
+        self.first = (arb(1), arb(1)) if bound is None else (up + self.density, 2 * up)
+        self.second = (arb(0), (-a).exp()) if bound is None else (down - low, 2 * down)
+        if bound is not None:
+            self.infinite = 1 - up - down - self.density + low
 
     def _at(self, s: Any) -> Any:
         a = ball(self.ratio)
-        return ((1 + s) * (a * s).exp() + s * (-a * (1 + s)).exp()) / (1 + 2 * s)
+        (f0, f1), (g0, g1) = self.first, self.second
+        return ((f0 + f1 * s) * (a * s).exp() + (g0 + g1 * s) * (-a * s).exp()) / (1 + 2 * s)
 
     def log_moment(self, c: float) -> float:
         """See `Law`."""
@@ -66,23 +88,20 @@ class Laplace(Law):
         return [self._at(acb(c, step * j)) for j in range(count + 1)]
 
     def tail(self, c: Any, start: float, end: float) -> Any:
-        """|1 + s| / |1 + 2 s| falls to 1/2, and |s| / |1 + 2 s| rises to 1/2, as t grows."""
-        a, s = ball(self.ratio), acb(c, arb(start))
-        return abs((1 + s) / (1 + 2 * s)) * (a * c).exp() + (-a * (1 + c)).exp() / 2
+        """|f0 + f1 s| / |1 + 2 s| moves to |f1| / 2 without turning, as t grows."""
+        a, s, total = ball(self.ratio), acb(c, arb(start)), arb(0)
+        for (f0, f1), sign in ((self.first, 1), (self.second, -1)):
+            size = arb.max(abs((f0 + f1 * s) / (1 + 2 * s)), abs(f1) / 2)
+            total += size * (sign * a * c).exp()
+        return total
 
     def profile(self, epsilon: Any) -> Any:
-        """P[x <= 0], where the loss is a, and the losses a - 2 x / scale between 0 and the shift.
-
-        The tests are x <= y, y = (a - epsilon) / 2 in scales, y cut to [0, a]; below, all of them.
-        """
+        """The masses, and the density up to the y of loss epsilon, cut to [0, a]."""
         a = ball(self.ratio)
-        inside = 1 - ((epsilon - a) / 2).exp()
-        below = 1 - epsilon.exp()
-        if epsilon >= a:
-            return arb(0)
-        if epsilon <= -a:
-            return below
-        return inside if epsilon < a and epsilon > -a else inside.union(below).union(arb(0))
+        y = arb.min(arb.max((a - epsilon) / 2, arb(0)), a)
+        inside = 1 - (-y).exp() - (epsilon - a).exp() * (y.exp() - 1)
+        ends = self.up * positive_part(1 - (epsilon - a).exp())
+        return ends + self.down * positive_part(1 - (epsilon + a).exp()) + self.density * inside
 
     def spread(self, log_goal: float) -> tuple[float, float, float]:
         """See `Law`."""

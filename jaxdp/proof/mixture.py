@@ -34,6 +34,8 @@ _TAIL_NATS = 30.0
 class Mixture(Density):
     """P and Q as components; the exchanged pair is its mirror image."""
 
+    most_points = 1e5
+
     def __init__(
         self, scale: Fraction, p: Sequence[Component], q: Sequence[Component], top: Any = None
     ):
@@ -72,7 +74,8 @@ class Mixture(Density):
         (curve,) = self.curves
         a, step = (arb(x) for x in self._strip(number(c), shifted, self.bits))
         y = a if shifted else arb(0)
-        low, high, _ = curve.cut(c, self.bits + log_number(self._grown(c, y)))
+        nats = self.bits + log_number(self._grown(c, y))
+        low, high, _ = curve.cut(c, nats, nats - self.log_moment(number(c)))
         first, last = math.floor(number(low / step)), math.ceil(number(high / step))
         weights, losses = [], []
         for i in range(first, last + 1):
@@ -108,7 +111,7 @@ class Mixture(Density):
         del end
         (curve,) = self.curves
         best, t = self.real(c), arb(start)
-        low, high, beyond = curve.cut(c, _TAIL_NATS)
+        low, high, beyond = curve.cut(c, _TAIL_NATS, _TAIL_NATS - self.log_moment(number(c)))
         seen: dict[int, Any] = {}
 
         def at(i: int) -> Any:

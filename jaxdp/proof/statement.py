@@ -130,7 +130,10 @@ def _additive(pair: dict[str, Any], exchanged: bool) -> Law | None:
         (scale,) = _numbers(noise, "scale")
         return Gaussian(ball(shift / scale) ** 2)
     if noise["kind"] == "Laplace":
-        return Laplace(*_numbers(noise, "scale"), shift)
+        return Laplace(shift / _numbers(noise, "scale")[0], None)
+    if noise["kind"] == "TruncatedLaplace":
+        scale, bound = _numbers(noise, "scale", "bound")
+        return Laplace(shift / scale, bound / scale)
     atoms = _atoms(pair)
     one = arb(1)
     return atoms or _density(noise, [(one, shift)], [(one, Fraction(0))])

@@ -22,7 +22,7 @@ POINTS = 20000
 # Bits of closed forms, and digits of a bound. chosen
 _BITS, _DIGITS = 320, 17
 # Releases at most for the grid. chosen: coarse beyond
-_FEW = 400
+_FEW = 64
 # Relative width from which another way is tried. chosen
 _WIDE = 1e-11
 # Seconds before progress is shown. chosen
