@@ -23,8 +23,8 @@ _RIGHT, _LEFT = (1.1, 1.5, 3, 8), (0.9, 0.6, 0.3, 0.1)
 _FINEST = 64
 # Smoothing, over the least that its end needs; nats of the end's far side. chosen
 _GAIN, _FAR_NATS = 1.05, 60.0
-# Trials of the size of delta. chosen
-_TRIALS = 3
+# Trials of the size of delta, and points from which one has to do. chosen
+_TRIALS, _SLOW = 3, 1200
 
 
 class Bracket(NamedTuple):
@@ -105,7 +105,8 @@ def bracket(
         with precision(110 + 2 * largest.bit_length() + int(1.5 * lost)):
             result = _evaluate(whole, choice, lost)
         middle = log_number(result.upper)
-        if result.lower > 0 and abs(middle - choice.log_delta) < 1.0:
+        is_near = result.lower > 0 and abs(middle - choice.log_delta) < 1.0
+        if is_near or result.points > _SLOW:
             break
         lowered = middle if result.lower > 0 else choice.log_delta - 20.0
         choice = choice._replace(log_delta=min(lowered, choice.log_chernoff))

@@ -13,7 +13,7 @@ from jaxdp.proof.balls import ROUGH, acb, arb, disc, number, precision, within
 # sqrt 2 in each complex product
 _RESTART = 32
 # Cell of t over the inverse deviation of the loss, and over t. chosen: the quadratic term is small
-_CELL, _GROWTH = 0.5, 0.4
+_CELL, _GROWTH = 0.25, 0.4
 # Doublings of t up to a place where the transform has fallen. chosen
 _DOUBLINGS = 12
 # Cells that a tail may take. chosen: seconds

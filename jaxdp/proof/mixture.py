@@ -34,7 +34,7 @@ _TAIL_NATS = 30.0
 class Mixture(Density):
     """P and Q as components; the exchanged pair is its mirror image."""
 
-    most_points = 1e5
+    most_points = 2500.0
 
     def __init__(
         self, scale: Fraction, p: Sequence[Component], q: Sequence[Component], top: Any = None
