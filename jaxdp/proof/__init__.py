@@ -31,6 +31,6 @@ composed on a grid: see `grid`.
 
 from __future__ import annotations
 
-from jaxdp.proof.verify import Proof as Proof
-from jaxdp.proof.verify import prove as prove
-from jaxdp.proof.verify import verify as verify
+from jaxdp.proof.decision import Proof as Proof
+from jaxdp.proof.decision import prove as prove
+from jaxdp.proof.decision import verify as verify

@@ -10,9 +10,11 @@ from fractions import Fraction
 from typing import Any
 
 try:
-    from flint import acb, arb, arb_poly, ctx, fmpq  # pyright: ignore[reportMissingImports]
+    from flint import acb, arb, arb_poly, ctx, fmpq
 except ImportError as error:
     raise ImportError("python-flint is needed here: pip install 'jaxdp-privacy[verify]'") from error
+
+__all__ = ["acb", "arb", "arb_poly", "ctx", "fmpq"]
 
 # Precision of bounds, whose value need not be close. chosen: a double's, and some
 ROUGH = 64

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from jaxdp.proof.verify import POINTS, verify
+from jaxdp.proof.decision import POINTS, verify
 
 # Exit statuses.
 _STATUS = {True: 0, False: 1, None: 3}
@@ -37,7 +37,8 @@ def run(
             raise ValueError(f"{name} must be given, by --{name} or in {file}")
     proof = verify(text, **given, most_points=most_points or POINTS)
     if as_json:
-        return json.dumps({**{k: str(v) for k, v in given.items()}, **dataclasses.asdict(proof)}), _STATUS[proof.proved]
+        answer = {name: str(value) for name, value in given.items()} | dataclasses.asdict(proof)
+        return json.dumps(answer), _STATUS[proof.proved]
     claim = f"delta({epsilon}) <= {delta}"
     return f"{proof}\nThe statement: {claim}.\n{proof.note}", _STATUS[proof.proved]
 

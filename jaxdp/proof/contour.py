@@ -16,15 +16,17 @@ Progress = Callable[[int, int], None]
 
 # Relative width that is aimed at. chosen
 _AIM = 1e-13
-# Further tilts tried for aliases: in standard deviations from the tilt, and as its multiples. chosen
+# Tilts tried for aliases: in standard deviations from the tilt, and as its multiples. chosen
 _STEPS = (0.5, 1, 2, 3, 5, 8, 12, 20)
 _RIGHT, _LEFT = (1.1, 1.5, 3, 8), (0.9, 0.6, 0.3, 0.1)
 # Smallest common unit of lattices over the largest of them. chosen
 _FINEST = 64
 # Smoothing, over the least that its end needs; nats of the end's far side. chosen
 _GAIN, _FAR_NATS = 1.05, 60.0
-# Trials of the size of delta, and points from which one has to do. chosen
-_TRIALS, _SLOW = 3, 1200
+# Trials of the size of delta, and points from which two have to do. chosen
+_TRIALS, _SLOW = 3, 300
+# Points times nodes at most. chosen: seconds
+_WORK = 1.5e6
 
 
 class Bracket(NamedTuple):
@@ -72,7 +74,7 @@ class Composition:
     def lattice(self) -> tuple[Fraction, Fraction] | None:
         """Unit and offset of a lattice that holds every total."""
         found = [getattr(law, "lattice", None) for _, law in self.laws]
-        if None in found or not found or not self.variance == 0:
+        if None in found or not found or not self.variance.is_zero():
             return None
         units = [unit for unit, _ in found]
         scale = math.lcm(*(x.denominator for x in units))
@@ -100,13 +102,13 @@ def bracket(
     choice = choose(whole)
     largest = max(n for n, _ in releases)
     result = Bracket(arb(0), whole.mass, 0)
-    for _ in range(_TRIALS):
+    for trial in range(_TRIALS):
         lost = max(0.0, choice.log_chernoff - choice.log_delta)
         with precision(110 + 2 * largest.bit_length() + int(1.5 * lost)):
             result = _evaluate(whole, choice, lost)
         middle = log_number(result.upper)
         is_near = result.lower > 0 and abs(middle - choice.log_delta) < 1.0
-        if is_near or result.points > _SLOW:
+        if is_near or (trial > 0 and result.points > _SLOW):
             break
         lowered = middle if result.lower > 0 else choice.log_delta - 20.0
         choice = choice._replace(log_delta=min(lowered, choice.log_chernoff))
@@ -207,8 +209,9 @@ def _on_line(
     def rest(start: float, end: float, variance: Any) -> Any:
         return whole.tail(c, start, end, variance) * lift / (arb.pi() * arb(start))
 
-    most = min([whole.most_points, *(law.most_points for _, law in whole.laws)])
-    last = most * number(step)
+    work = [_WORK / law.cost(choice.tilt) for _, law in whole.laws]
+    most = int(min([whole.most_points, *work]))
+    last = min(most * number(step), *(law.longest(choice.tilt) for _, law in whole.laws), math.inf)
     start = min(max(6.0 / choice.deviation, number(step)), last)
     while log_number(rest(start, math.inf, whole.variance)) > goal and start < last:
         start = min(1.25 * start, last)
@@ -219,14 +222,21 @@ def _on_line(
     if log_number(left_out) > goal:
         smooth, left_out, end = _smoothing(whole, c, start, goal, rest)
     variance = whole.variance + smooth
-    kernel: Any = lambda s: (-s * epsilon).exp() / (s * (s + 1))
+
+    def kernel(s: Any) -> Any:
+        return (-s * epsilon).exp() / (s * (s + 1))
+
     total = _summed(whole, c, step, count, variance, kernel, 0) * step / (2 * arb.pi())
     if smooth == 0:
         return total, left_out, arb(0), count
     wide = smooth / 16  # s^2 + s times this: from V to W = 9/8 V
-    density = _summed(
-        whole, c, step, count, variance, lambda s: ((s * s + s) * wide - s * epsilon).exp(), 0
-    ) * step / (2 * arb.pi())
+    density = (
+        _summed(
+            whole, c, step, count, variance, lambda s: ((s * s + s) * wide - s * epsilon).exp(), 0
+        )
+        * step
+        / (2 * arb.pi())
+    )
     beyond = left_out * ((c * c + c) * wide).exp() * (arb(end) ** 2 + 1 / variance) * 2
     inflated = (arb(9) / 8).sqrt() * (arb(81) / 64 * smooth).exp()
     return total, left_out, (smooth * inflated * (density + beyond)).abs_upper(), count
@@ -240,8 +250,8 @@ def _smoothing(
     Between `start` and an end the transform may be small by itself; the smoothing hides it beyond.
     """
     best = None
-    ratios = (1.0, 8.0, 64.0, 512.0) if all(law.most_points > 1e6 for _, law in whole.laws) else (1.0,)
-    for ratio in ratios:
+    most = min((law.longest(number(c)) for _, law in whole.laws), default=math.inf) / start
+    for ratio in (1.0, 8.0, 64.0, 512.0):
         end = start * ratio
         short = log_number(rest(end, math.inf, whole.variance)) - goal
         smooth = arb(max(2 * short, 1.0) / end**2 * _GAIN)
@@ -249,10 +259,9 @@ def _smoothing(
         left_out = rest(end, math.inf, variance)
         if ratio > 1:
             left_out += rest(start, end, variance)
-        if best is None or log_number(left_out) < goal + 1:
-            best = smooth, left_out, end
-        else:
+        if best is not None and (ratio > most or log_number(left_out) > goal + 1):
             break
+        best = smooth, left_out, end
     assert best is not None
     return best
 
@@ -272,5 +281,3 @@ def _summed(
         total += value.real * (1 if once else 2)
         whole.progress(j, count)
     return total
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -28,7 +29,7 @@ class Finite(Sum):
         if lattice is not None:
             unit, offset = lattice
             atoms = [(ball(offset + unit * k), mass) for k, mass in atoms]
-        self.atoms = [(x, m) for x, m in atoms if not m == 0]
+        self.atoms = [(x, m) for x, m in atoms if not m.is_zero()]
         if rest is None:
             self.top = arb(0)
             for i, (x, _) in enumerate(self.atoms):
@@ -52,6 +53,11 @@ class Finite(Sum):
     def tail(self, c: Any, start: float, end: float) -> Any:
         """M(c) on an endless line, on which atoms come back to it."""
         return self.real(c) if end == math.inf else super().tail(c, start, end)
+
+    def cost(self, c: float) -> float:
+        """The atoms."""
+        del c
+        return float(len(self.atoms))
 
     def profile(self, epsilon: Any) -> Any:
         """The sum over atoms."""
@@ -92,6 +98,7 @@ def discrete_laplace(scale: Fraction, shift: int) -> Finite:
 
 def discrete_gaussian(scale: Fraction, shift: int, reach: int) -> Finite:
     """e^(-k^2 / (2 scale^2)) / Z, |k| <= reach, against the same moved by `shift`."""
+
     def density(k: int) -> Any:
         return (-ball(Fraction(k * k) / (2 * scale**2))).exp()
 
@@ -104,7 +111,7 @@ def discrete_gaussian(scale: Fraction, shift: int, reach: int) -> Finite:
     # Enough of the lattice for Z itself.
     edge = math.ceil(20 * scale) + 20
     total = 1 + 2 * sum((density(k) for k in range(1, edge)), arb(0))
-    total = (total + 2 * within(beyond(edge, arb(0))))
+    total = total + 2 * within(beyond(edge, arb(0)))
     unit = Fraction(shift) / scale**2
     # The noise at -k: the loss grows with k.
     atoms = [(k, density(k) / total) for k in range(-reach, reach + 1)]
@@ -119,6 +126,7 @@ def discrete_gaussian(scale: Fraction, shift: int, reach: int) -> Finite:
 
 def staircase(epsilon: Fraction, width: Fraction, split: Fraction, shift: Fraction) -> Finite:
     """e^(-epsilon n(x)), n(x) = floor(|x| / width - split) + 1, against itself moved by `shift`."""
+
     def level(x: Fraction) -> int:
         return max(0, math.floor(abs(x) / width - split) + 1)
 
@@ -132,7 +140,7 @@ def staircase(epsilon: Fraction, width: Fraction, split: Fraction, shift: Fracti
             edges |= {x for x in (edge, edge + shift) if left - width < x < right + width}
     masses: dict[int, Any] = {}
     places = sorted(edges)
-    for start, stop in zip(places, places[1:], strict=False):
+    for start, stop in itertools.pairwise(places):
         middle = (start + stop) / 2
         mass = ball(stop - start) * height * b ** level(middle)
         mass = mass / (1 - b) if stop <= left or start >= right else mass
@@ -151,7 +159,7 @@ def sampled(base: Finite, only_q: Any, q: Any, added: bool) -> Finite:
     for x, mass in [*base.atoms, (None, only_q)]:
         w = 1 - q if x is None else 1 - q + q * x.exp()
         under_q = mass if x is None else mass * (-x).exp()
-        if not under_q == 0 and not w == 0:
+        if not under_q.is_zero() and not w.is_zero():
             atoms.append((-w.log(), under_q) if added else (w.log(), under_q * w))
     rest = base.rest
     if rest is None:

@@ -78,5 +78,3 @@ def _delta(masses: list[Any], epsilon: Fraction, offset: Fraction, cell: Fractio
     p, q = (above((-tilt * size).exp()) for tilt in (c, c + 1))
     lifted = p - (ball(epsilon) - place).exp() * q
     return lifted * (-c * size * first).exp()
-
-

@@ -28,7 +28,6 @@ class Law(abc.ABC):
 
     infinite: Any = arb(0)  # P[L = inf]
     top: Any = None  # largest finite loss; None: unbounded
-    most_points: float = 1e9  # points of a line that take seconds
     bits: float = 40.0  # nats to which M is resolved, relative to the mass of P
 
     @abc.abstractmethod
@@ -50,6 +49,16 @@ class Law(abc.ABC):
     @abc.abstractmethod
     def spread(self, log_goal: float) -> tuple[float, float, float]:
         """Smallest and largest loss that matter, and one at which much mass lies; for choices."""
+
+    def cost(self, c: float) -> float:
+        """Number of terms of a point of a line."""
+        del c
+        return 1.0
+
+    def longest(self, c: float) -> float:
+        """The largest t on the line of tilt c that takes seconds."""
+        del c
+        return math.inf
 
     def tail(self, c: Any, start: float, end: float) -> Any:
         """At least |M(c + i t)|, start <= t <= end; `end` may be infinite."""
@@ -100,6 +109,8 @@ class Sum(Law):
                     beyond = self.far(c, end)
                     if beyond < goal:
                         break
+                    if end > self.longest(number(c)):
+                        return direct if direct < whole else whole
                 else:
                     return direct if direct < whole else whole
             found = arb.max(beyond, self._cells(c, start, end, direct))

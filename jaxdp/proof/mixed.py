@@ -12,7 +12,7 @@ from jaxdp.proof.law import Law
 
 
 class Gaussian(Law):
-    """Gaussian noise without sampling: N(mu, 1) against N(0, 1): log M(s) = (s^2 + s) mu^2 / 2, `variance` = mu^2."""
+    """N(mu, 1) against N(0, 1), mu^2 = `variance`: log M(s) = (s^2 + s) mu^2 / 2."""
 
     def __init__(self, variance: Any):
         self.variance = variance
@@ -113,7 +113,7 @@ class Coin(Law):
     """A public coin selects one of several laws, with probabilities `shares`."""
 
     def __init__(self, shares: Sequence[Any], laws: Sequence[Law]):
-        self.parts = [(w, law) for w, law in zip(shares, laws, strict=True) if not w == 0]
+        self.parts = [(w, law) for w, law in zip(shares, laws, strict=True) if not w.is_zero()]
         self.infinite = sum((w * law.infinite for w, law in self.parts), arb(0))
         tops = [law.top for _, law in self.parts]
         self.top = None if None in tops else max(tops, key=number) if len(tops) == 1 else None

@@ -34,12 +34,10 @@ _TAIL_NATS = 30.0
 class Mixture(Density):
     """P and Q as components; the exchanged pair is its mirror image."""
 
-    most_points = 2500.0
-
     def __init__(
         self, scale: Fraction, p: Sequence[Component], q: Sequence[Component], top: Any = None
     ):
-        p, q = ([x for x in side if not x.weight == 0] for side in (p, q))
+        p, q = ([x for x in side if not x.weight.is_zero()] for side in (p, q))
         super().__init__(intervals(gaussian(scale), p, q), top=top)
         self.variance = ball(scale) ** 2
         shifts = [[part.shift for part in side] for side in (p, q)]
@@ -47,6 +45,16 @@ class Mixture(Density):
         self._turn = ball(max(widths)) / self.variance  # angle of a sum over Im x
         self._turn_q = ball(widths[1]) / self.variance
         self._first_height = 5
+
+    def cost(self, c: float) -> float:
+        """Points along the outputs."""
+        low, high = self.curves[0].reach(c, math.sqrt(2 * self.bits))
+        return (high - low) / self._strip(c, True, self.bits)[1]
+
+    def longest(self, c: float) -> float:
+        """Nodes do not turn faster with t."""
+        del c
+        return math.inf
 
     def _grown(self, c: Any, y: Any) -> Any:
         """Factor of the bound on the line Im x = y."""
@@ -126,8 +134,12 @@ class Mixture(Density):
                 return (modulus + t * acb(0, 1) * (above - below) / 2).exp()
 
             inside = acb.integral(
-                integrand, acb(low), acb(high), rel_tol=arb(2) ** -24,
-                abs_tol=number(best) * arb(2) ** -64, eval_limit=20000,
+                integrand,
+                acb(low),
+                acb(high),
+                rel_tol=arb(2) ** -24,
+                abs_tol=number(best) * arb(2) ** -64,
+                eval_limit=20000,
             )
             value = inside.real + beyond * self._grown(c, up.imag)
             return value.abs_upper() if value.is_finite() else best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -80,9 +81,7 @@ def truncated_laplace(scale: Fraction, bound: Fraction) -> Noise:
 
 
 def flipped_huber(alpha: Fraction, gamma: Fraction) -> Noise:
-    """e^-rho / (kappa gamma): rho = alpha |x| / gamma^2 up to alpha, (x^2 + alpha^2) / (2 gamma^2)
-    beyond.
-    """
+    """e^-rho / (kappa gamma), rho = alpha |x| / gamma^2, (x^2 + alpha^2) / (2 gamma^2) from alpha."""
     if alpha == 0:
         return gaussian(gamma)
     a = ball(alpha / gamma)
@@ -154,7 +153,7 @@ def intervals(
     places = sorted({x + part.shift for part in (*p, *q) for x in ends})
     edges = [start, *(x for x in places if start is None or x > start), None]
     found = []
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in itertools.pairwise(edges):
         inside = _inside(low, high)
         named = [[_piece(noise, part, inside) for part in side] for side in (p, q)]
         shapes = {name for side in named for name, piece in side if piece is not None}
@@ -174,10 +173,8 @@ def _piece(noise: Noise, part: Component, x: Fraction) -> tuple[Any, Quadratic |
     """The part's density around x, and a name that those share that differ by a factor alone."""
     y = x - part.shift
     for i, (start, stop, a, b, c) in enumerate(noise.segments):
-        if start <= abs(y) and (stop is None or abs(y) < stop) and not part.weight == 0:
+        if start <= abs(y) and (stop is None or abs(y) < stop) and not part.weight.is_zero():
             slope, d = (-b if y < 0 else b), ball(part.shift)
-            moved = Quadratic(
-                part.weight.log(), a - slope * d + c * d * d, slope - 2 * c * d, c
-            )
+            moved = Quadratic(part.weight.log(), a - slope * d + c * d * d, slope - 2 * c * d, c)
             return (i, y < 0, None if c == 0 else part.shift), moved
     return None, None

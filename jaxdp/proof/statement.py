@@ -162,11 +162,11 @@ def _atoms(pair: dict[str, Any]) -> Finite | None:
     return finite.discrete_gaussian(scale, int(shift), math.ceil(_REACH * scale + shift) + 10)
 
 
-def _finite(pair: dict[str, Any]) -> Finite:
+def _finite(pair: dict[str, Any], exchanged: bool = False) -> Finite:
     infinite, hidden = _numbers(pair, "infinite", "hidden")
     losses, masses = ([ball(x) for x in pair[name]] for name in ("losses", "masses"))
     pairs = list(zip(losses, masses, strict=True))
-    if pair["backward"] > 0:
+    if (pair["backward"] > 0) != exchanged:
         return Finite([(-x, m * (-x).exp()) for x, m in pairs], ball(hidden))
     return Finite(pairs, ball(infinite))
 
@@ -217,8 +217,12 @@ def _fixed_batch(pair: dict[str, Any], exchanged: bool) -> Law | None:
     p = [Component(ball(1 - rate), Fraction(0)), Component(ball(rate), shift)]
     pieces = intervals(noise, p, q, start=shift / 2)
     half = sum(
-        (x.mass(*(None if y is None else ball(y) for y in (piece.start, piece.stop)))
-         for piece in pieces for x in piece.q), arb(0),
+        (
+            x.mass(*(None if y is None else ball(y) for y in (piece.start, piece.stop)))
+            for piece in pieces
+            for x in piece.q
+        ),
+        arb(0),
     )
     middle = (arb(0), ball(1 - rate) * (1 - 2 * half))
     return Density([*pieces, *(piece.mirrored() for piece in pieces)], [middle])
@@ -242,7 +246,7 @@ def _mixture(pair: dict[str, Any], exchanged: bool) -> Law | None:
 def _coin(pair: dict[str, Any], exchanged: bool) -> Law | None:
     shares = _shares(pair["log_shares"])
     laws = [law_of(part, exchanged) for part in pair["pairs"]]
-    parts = [(w, law) for w, law in zip(shares, laws, strict=True) if not w == 0]
+    parts = [(w, law) for w, law in zip(shares, laws, strict=True) if not w.is_zero()]
     if all(law is None for _, law in parts):
         return None
     nothing = Finite([(arb(0), arb(1))])
@@ -266,7 +270,7 @@ def _noise(record: dict[str, Any]) -> Noise:
 def _density(noise: dict[str, Any], p: Any, q: Any, exchanged: bool = False) -> Law:
     """Mixtures of a noise; exchanged, the image under x -> -x, so that the loss rises."""
     built = _noise(noise)
-    sides = [Component(w, x) for w, x in p if not w == 0], [Component(w, x) for w, x in q if not w == 0]
+    sides = tuple([Component(w, x) for w, x in side if not w.is_zero()] for side in (p, q))
     top = None
     if exchanged:
         sides = tuple([Component(w, -x) for w, x in side] for side in reversed(sides))
@@ -283,7 +287,7 @@ _BUILT = {
     "Additive": _additive,
     "Response": lambda pair, exchanged: _atoms(pair),
     "RandomisedResponse": lambda pair, exchanged: _atoms(pair),
-    "Finite": lambda pair, exchanged: _finite({**pair, "backward": int((pair["backward"] > 0) != exchanged)}),
+    "Finite": lambda pair, exchanged: _finite(pair, exchanged),
     "Poisson": _poisson,
     "Replaced": _replaced,
     "FixedBatch": _fixed_batch,

@@ -1,12 +1,12 @@
 """Densities, masses and integrals of the laws, written without the prover, in python-flint."""
 
+import itertools
 import math
 from math import comb
 
 from flint import acb, arb, fmpq
 
 from jaxdp.proof.balls import precision
-
 
 with precision(128):
     RULE = [arb.legendre_p_root(30, k, weight=True) for k in range(30)]
@@ -68,7 +68,7 @@ def transform(kind, parameters, p, q, reach, start=None, sign=1):
     low = -reach if start is None else start
     edges = sorted({e for e in edges if low < e < reach} | {low, reach})
     nodes = []
-    for a, b in zip(edges, edges[1:], strict=False):
+    for a, b in itertools.pairwise(edges):
         sides = [
             [
                 (exact(weight), exact(shift), log_density(kind, side, *parameters))
@@ -103,7 +103,11 @@ def response_delta(n, bound, epsilon):
     p, q, target = e / (1 + e), 1 / (1 + e), exact(epsilon)
     losses = ((k, (2 * k - n) * exact(bound)) for k in range(n + 1))
     return sum(
-        (comb(n, k) * p**k * q ** (n - k) * (1 - (target - x).exp()) for k, x in losses if x > target),
+        (
+            comb(n, k) * p**k * q ** (n - k) * (1 - (target - x).exp())
+            for k, x in losses
+            if x > target
+        ),
         arb(0),
     )
 

@@ -1,6 +1,6 @@
 """Transforms of the laws against the integrals and sums that define them."""
 
-from fractions import Fraction as F
+from fractions import Fraction
 
 import pytest
 from flint import acb, arb, ctx
@@ -29,18 +29,18 @@ def precise():
 
 def noise_of(kind):
     name, fields = NOISES[kind]
-    return {"kind": name, **{key: F(value) for key, value in fields.items()}}
+    return {"kind": name, **{key: Fraction(value) for key, value in fields.items()}}
 
 
 def law_of(kind, way, q=0.25, shift=1.0):
     """The law of the prover, and the oracle's components of P and Q."""
-    noise, q, shift = noise_of(kind), F(q), F(shift)
-    missed, hit, none = (1 - q, F(0)), (q, shift), (F(1), F(0))
+    noise, q, shift = noise_of(kind), Fraction(q), Fraction(shift)
+    missed, hit, none = (1 - q, Fraction(0)), (q, shift), (Fraction(1), Fraction(0))
     if way == "replaced":
         pair = {"kind": "Replaced", "noise": noise, "shift": shift, "sampling_prob": q}
         return statement.law_of(pair, False), [missed, hit], [missed, (q, -shift)]
     base = {"kind": "Additive", "noise": noise, "shift": shift}
-    pair = {"kind": "Poisson", "base": base, "sampling_prob": q, "added": F(0)}
+    pair = {"kind": "Poisson", "base": base, "sampling_prob": q, "added": Fraction(0)}
     law = statement.law_of(pair, way == "add")
     sides = [missed, hit], [none]
     return (law, *sides[:: -1 if way == "add" else 1])
@@ -82,9 +82,11 @@ def test_sampled_noise(kind, way):
     assert ctx.prec == before
 
 
-@pytest.mark.parametrize("kind", ["flipped_huber", "offset_gaussian", "truncated_laplace", "laplace"])
+@pytest.mark.parametrize(
+    "kind", ["flipped_huber", "offset_gaussian", "truncated_laplace", "laplace"]
+)
 def test_noise_without_sampling(kind):
-    pair = {"kind": "Additive", "noise": noise_of(kind), "shift": F(1)}
+    pair = {"kind": "Additive", "noise": noise_of(kind), "shift": Fraction(1)}
     law = statement.law_of(pair, False)
     parameters = tuple(NOISES[kind][1].values())
 
@@ -96,7 +98,12 @@ def test_noise_without_sampling(kind):
 @pytest.mark.parametrize("kind", ["gaussian", "laplace", "flipped_huber"])
 def test_fixed_batch(kind):
     rate, shift = 0.25, 1.5
-    pair = {"kind": "FixedBatch", "noise": noise_of(kind), "shift": F(shift), "rate": F(rate)}
+    pair = {
+        "kind": "FixedBatch",
+        "noise": noise_of(kind),
+        "shift": Fraction(shift),
+        "rate": Fraction(rate),
+    }
     law = statement.law_of(pair, False)
     parameters = tuple(NOISES[kind][1].values())
     p, q = [(1 - rate, 0.0), (rate, shift)], [(1.0, 0.0)]
@@ -115,13 +122,19 @@ def test_fixed_batch(kind):
 def test_groups_and_mixtures(exchanged):
     logs = [-1.0, -1.5, -2.0]
     group = {
-        "kind": "SampledGroup", "noise": noise_of("gaussian"), "shift": F(1),
-        "log_probabilities": [F(x) for x in logs], "added": F(0),
+        "kind": "SampledGroup",
+        "noise": noise_of("gaussian"),
+        "shift": Fraction(1),
+        "log_probabilities": [Fraction(x) for x in logs],
+        "added": Fraction(0),
     }
     mixture = {
-        "kind": "GaussianMixture", "scale": F(3, 4), "sensitivities": [F(0), F(1)],
-        "log_probabilities": [F(-1), F(-2)], "other_sensitivities": [F(0), F(1, 2)],
-        "other_log_probabilities": [F(-3), F(-1)],
+        "kind": "GaussianMixture",
+        "scale": Fraction(3, 4),
+        "sensitivities": [Fraction(0), Fraction(1)],
+        "log_probabilities": [Fraction(-1), Fraction(-2)],
+        "other_sensitivities": [Fraction(0), Fraction(1, 2)],
+        "other_log_probabilities": [Fraction(-3), Fraction(-1)],
     }
     shares = [x.exp() for x in map(arb, logs)]
     total = sum(shares, arb(0))
@@ -144,13 +157,15 @@ def test_groups_and_mixtures(exchanged):
 
 def test_staircase_by_its_density():
     epsilon, width, split, shift = 0.5, 1.0, 0.375, 1.75
-    law = finite.staircase(F(epsilon), F(width), F(split), F(shift))
+    law = finite.staircase(Fraction(epsilon), Fraction(width), Fraction(split), Fraction(shift))
     b = exact(-epsilon).exp()
     height = (1 - b) / (2 * (exact(split) + b * exact(1 - split)))
-    masses, cell = {}, F(1, 8)
+    masses, cell = {}, Fraction(1, 8)
     for i in range(-800, 800):
-        x = (F(2 * i + 1) / 2) * cell
-        here, there = (max(0, int((abs(y) - F(split)) // 1) + 1) for y in (x, x - F(shift)))
+        x = (Fraction(2 * i + 1) / 2) * cell
+        here, there = (
+            max(0, int((abs(y) - Fraction(split)) // 1) + 1) for y in (x, x - Fraction(shift))
+        )
         masses[there - here] = masses.get(there - here, arb(0)) + height * b**here / 8
     for loss, mass in law.atoms:
         k = round(float(loss.mid()) / epsilon)
@@ -162,11 +177,15 @@ def test_staircase_by_its_density():
 @pytest.mark.parametrize("kind", ["laplace", "gaussian"])
 def test_sampled_discrete_noise(kind, added):
     """By sums over the integers."""
-    scale, shift, q = F(3, 2), 2, exact(0.25)
-    rate = {"laplace": lambda k: -abs(k) / exact(1.5), "gaussian": lambda k: -(arb(k) / exact(1.5)) ** 2 / 2}
+    scale, shift, q = Fraction(3, 2), 2, exact(0.25)
+    rate = {
+        "laplace": lambda k: -abs(k) / exact(1.5),
+        "gaussian": lambda k: -((arb(k) / exact(1.5)) ** 2) / 2,
+    }
     total = sum((rate[kind](k).exp() for k in range(-300, 301)), arb(0))
     base = (
-        finite.discrete_laplace(scale, shift) if kind == "laplace"
+        finite.discrete_laplace(scale, shift)
+        if kind == "laplace"
         else finite.discrete_gaussian(scale, shift, 60)
     )
     law = finite.sampled(base, arb(0), q, added)
@@ -183,25 +202,33 @@ def test_sampled_discrete_noise(kind, added):
 
 def test_finite_pair_is_exchanged():
     pair = {
-        "kind": "Finite", "losses": [F(-1), F(1)], "masses": [F(1, 4), F(1, 2)],
-        "infinite": F(1, 4), "hidden": F(1, 8), "backward": F(0),
+        "kind": "Finite",
+        "losses": [Fraction(-1), Fraction(1)],
+        "masses": [Fraction(1, 4), Fraction(1, 2)],
+        "infinite": Fraction(1, 4),
+        "hidden": Fraction(1, 8),
+        "backward": Fraction(0),
     }
     forward, backward = (statement.law_of(pair, x) for x in (False, True))
     assert float(forward.infinite) == 0.25
     assert float(backward.infinite) == 0.125
     expected = exact(0.25) * exact(1.0).exp()
-    assert dict((float(x), m) for x, m in backward.atoms)[1.0].overlaps(expected)
+    assert {float(x): m for x, m in backward.atoms}[1.0].overlaps(expected)
 
 
 def test_a_coin_adds_its_laws():
     laws = [law_of("gaussian", "remove", q)[0] for q in (0.25, 0.5)]
     pairs = [
-        {"kind": "Poisson", "sampling_prob": F(q), "added": F(0),
-         "base": {"kind": "Additive", "noise": noise_of("gaussian"), "shift": F(1)}}
+        {
+            "kind": "Poisson",
+            "sampling_prob": Fraction(q),
+            "added": Fraction(0),
+            "base": {"kind": "Additive", "noise": noise_of("gaussian"), "shift": Fraction(1)},
+        }
         for q in (0.25, 0.5)
     ]
     coin = statement.law_of(
-        {"kind": "PublicCoin", "pairs": pairs, "log_shares": [F(0), F(0)]}, False
+        {"kind": "PublicCoin", "pairs": pairs, "log_shares": [Fraction(0), Fraction(0)]}, False
     )
     for law in (coin, *laws):
         law.bits = 45.0

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from jaxdp.proof import contour, grid
-from jaxdp.proof.balls import arb, ball, log_number, precision
+from jaxdp.proof.balls import arb, ball, ctx, log_number, positive_part, precision
 from jaxdp.proof.contour import Bracket, Releases
 from jaxdp.proof.laplaces import residues
 from jaxdp.proof.mixed import Gaussian
@@ -20,7 +20,7 @@ from jaxdp.proof.statement import Statement, read
 # Points of a sum at most, by default. chosen: a minute
 POINTS = 20000
 # Bits of closed forms, and digits of a bound. chosen
-_BITS, _DIGITS = 320, 17
+_BITS, _MOST_BITS, _DIGITS = 320, 2000, 17
 # Releases at most for the grid. chosen: coarse beyond
 _FEW = 64
 # Relative width from which another way is tried. chosen
@@ -54,7 +54,7 @@ class Proof:
         return f"{word} in ball arithmetic: {self.lower} <= delta <= {self.upper}."
 
 
-def verify(loss: Any, epsilon: float, delta: float, *, most_points: int = POINTS) -> Proof:
+def verify(loss: Any, epsilon: Any, delta: Any, *, most_points: int = POINTS) -> Proof:
     """Prove or refute that a privacy loss has delta(epsilon) <= delta.
 
     Args:
@@ -95,7 +95,8 @@ def prove(statement: Statement, epsilon: Fraction, delta: Fraction, most_points:
     if most_points < 16:
         raise ValueError(f"most_points must be at least 16, got {most_points}")
     lower, upper, points = arb(0), arb(0), 0
-    with precision(_BITS):
+    # What a closed form loses, as its terms are e^-epsilon and more.
+    with precision(_BITS + 2 * int(min(epsilon * epsilon + epsilon, _MOST_BITS))):
         goal = ball(delta)
         for exchanged in statement.directions:
             found = bracket(statement, exchanged, epsilon, delta, most_points)
@@ -109,7 +110,7 @@ def bracket(
     statement: Statement, exchanged: bool, epsilon: Fraction, delta: Fraction, most_points: int
 ) -> Bracket:
     """Bounds on delta(epsilon) in one direction, infinite losses included."""
-    with precision(_BITS):
+    with precision(max(_BITS, ctx.prec)):
         releases = statement.releases(exchanged)
         finite = arb(1)
         for n, law in releases:
@@ -119,21 +120,19 @@ def bracket(
         return Bracket(arb(both[0].lower()), arb(both[1].upper()), found.points)
 
 
-def _of_finite(
-    releases: Releases, epsilon: Fraction, delta: Fraction, most_points: int
-) -> Bracket:
+def _of_finite(releases: Releases, epsilon: Fraction, delta: Fraction, most_points: int) -> Bracket:
     exact = ball(epsilon)
     tops = [(n, law.top) for n, law in releases]
-    if all(top is not None for _, top in tops):
-        if exact >= sum((n * top for n, top in tops), arb(0)):
-            return Bracket(arb(0), arb(0), 0)
+    bounded = all(top is not None for _, top in tops)
+    if bounded and exact >= sum((n * top for n, top in tops), arb(0)):
+        return Bracket(arb(0), arb(0), 0)
     gaussians = [(n, law) for n, law in releases if isinstance(law, Gaussian)]
     if len(gaussians) == len(releases) > 0:
         variance = sum((n * law.variance for n, law in gaussians), arb(0))
         releases = [(1, Gaussian(variance))]
     if sum(n for n, _ in releases) == 1:
         value = releases[0][1].profile(exact)
-        return Bracket(arb(value.lower()), arb(value.upper()), 0)
+        return Bracket(positive_part(arb(value.lower())), arb(value.upper()), 0)
     value = residues(releases, epsilon)
     if value is not None:
         return value
