@@ -81,7 +81,7 @@ def truncated_laplace(scale: Fraction, bound: Fraction) -> Noise:
 
 
 def flipped_huber(alpha: Fraction, gamma: Fraction) -> Noise:
-    """e^-rho / (kappa gamma), rho = alpha |x| / gamma^2, (x^2 + alpha^2) / (2 gamma^2) from alpha."""
+    """e^-rho / (kappa gamma), rho = alpha |x| / gamma^2, (x^2 + alpha^2) / (2 gamma^2) beyond."""
     if alpha == 0:
         return gaussian(gamma)
     a = ball(alpha / gamma)
