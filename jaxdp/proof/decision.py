@@ -133,7 +133,7 @@ def _of_finite(releases: Releases, epsilon: Fraction, delta: Fraction, most_poin
     if sum(n for n, _ in releases) == 1:
         value = releases[0][1].profile(exact)
         return Bracket(positive_part(arb(value.lower())), arb(value.upper()), 0)
-    value = residues(releases, epsilon)
+    value = residues(releases, epsilon) or grid.exact(releases, epsilon)
     if value is not None:
         return value
     found = contour.bracket(releases, epsilon, most_points, _progress())

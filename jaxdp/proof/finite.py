@@ -28,6 +28,7 @@ class Finite(Sum):
         self.lattice, self.rest, self.infinite = lattice, rest, arb(infinite)
         if lattice is not None:
             unit, offset = lattice
+            self.places = list(atoms)
             atoms = [(ball(offset + unit * k), mass) for k, mass in atoms]
         self.atoms = [(x, m) for x, m in atoms if not m.is_zero()]
         if rest is None:

@@ -19,6 +19,10 @@ from jaxdp.proof.law import Law
 _POINTS, _TOTAL = 2**13, 2**17
 # log of the mass beyond the grid, over delta. chosen: below the width
 _BEYOND = -30.0
+# Nats by which a tilt lifts the last mass at most. chosen: products of balls stay fast
+_LIFT = 200.0
+# Masses on a lattice that are added up exactly, at most. chosen: a second
+_EXACT = 3000
 # Bits of the sums. chosen: second differences lose 40, a tilt some more
 _BITS = 240
 
@@ -31,6 +35,7 @@ def bracket(releases: Releases, epsilon: Fraction, log_delta: float) -> Bracket:
     points = min(_POINTS, _TOTAL // count)
     cell = Fraction(max(high - low for low, high, _ in spans) / points * (1 + 1e-6))
     tilt = choose(Composition(releases, epsilon, 1, lambda i, n: None)).tilt
+    tilt = min(tilt, _LIFT / (points * float(cell)))
     with precision(_BITS):
         size = ball(cell)
         factor = (arb(tilt) * size).exp()
@@ -52,6 +57,37 @@ def bracket(releases: Releases, epsilon: Fraction, log_delta: float) -> Bracket:
         lower = _delta(masses, epsilon + count * cell, offset, cell, arb(tilt))
     lower = arb(lower.lower())
     return Bracket(lower if lower > 0 else arb(0), arb((upper + beyond).upper()), len(masses))
+
+
+def exact(releases: Releases, epsilon: Fraction) -> Bracket | None:
+    """delta of few losses on a lattice, as a sum over all totals; None for other releases."""
+    lattice = Composition(releases, epsilon, 1, lambda i, n: None).lattice()
+    if lattice is None or any(law.top is None for _, law in releases):
+        return None
+    unit, start = lattice[0], Fraction(0)
+    rows, length = [], 0
+    for n, law in releases:
+        own, offset = law.lattice
+        low = min(k for k, _ in law.places)
+        start += n * (offset + own * low)
+        stride = int(own / unit)
+        size = stride * (max(k for k, _ in law.places) - low) + 1
+        masses = [arb(0)] * size
+        for k, mass in law.places:
+            masses[stride * (k - low)] = mass
+        rows.append((n, masses))
+        length += n * size
+    if length > _EXACT:
+        return None
+    whole = arb_poly([1])
+    for n, masses in rows:
+        whole *= arb_poly(masses) ** n
+    total = arb(0)
+    for k, mass in enumerate(whole.coeffs()):
+        place = start + unit * k
+        if place > epsilon:
+            total += mass * (1 - ball(epsilon - place).exp())
+    return Bracket(arb(total.lower()), arb(total.upper()), length)
 
 
 def _chords(law: Law, start: Fraction, cell: Any, count: int) -> tuple[list[Any], Any]:
