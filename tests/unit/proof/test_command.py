@@ -9,6 +9,7 @@ import venv
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pytest
 from processes import process
 
@@ -110,3 +111,48 @@ def test_without_the_extra():
     code = "import sys; sys.modules['flint'] = None; import jaxdp as dp; dp.verify"
     done = process("-c", code)
     assert "pip install 'jaxdp-privacy[verify]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (lambda: dp.privacy_loss(dp.ExponentialMechanism(0.5)), "exponential mechanism"),
+        (
+            lambda: dp.privacy_loss(
+                dp.Mechanism(
+                    dp.Gaussian(1.0),
+                    1.0,
+                    relation="remove",
+                    sampling=dp.sampling.RandomAllocation(10),
+                )
+            ),
+            "random allocation",
+        ),
+        (lambda: dp.privacy_loss(dp.Mechanism(dp.Subbotin(1.0, 1.5), 1.0)), "Subbotin"),
+        (lambda: dp.privacy_loss(dp.PureDP(np.array([0.5, 1.0]))), "batch"),
+    ],
+)
+def test_what_cannot_be_proved_says_so(loss, words):
+    with pytest.raises(ValueError, match=words):
+        dp.verify(loss(), 1.0, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "words"),
+    [
+        (-1.0, 0.1, "epsilon must be at least 0"),
+        (1.0, 2.0, r"delta must lie in \[0, 1\]"),
+        (float("nan"), 0.1, "epsilon must be a finite number"),
+        ("x", 0.1, "epsilon must be"),
+    ],
+)
+def test_bad_numbers(epsilon, delta, words):
+    with pytest.raises(ValueError, match=words):
+        dp.verify(dp.privacy_loss(dp.PureDP(0.5)), epsilon, delta)
+
+
+def test_changed_text_is_refused():
+    text = dp.privacy_loss(dp.PureDP(0.5)).to_json()
+    for bad in ("", "[]", text.replace("0x1.0000000000000p-1", "0x1.0000000000000p-2")):
+        with pytest.raises(ValueError, match="statement must be"):
+            dp.verify(bad, 1.0, 0.1)
