@@ -13,6 +13,7 @@ from typing import Any
 
 from jaxdp.proof.balls import arb, arb_poly, ball, positive_part, precision
 from jaxdp.proof.contour import Bracket, Composition, Releases, choose
+from jaxdp.proof.finite import Finite
 from jaxdp.proof.law import Law
 
 # Grid points of one release at most, and of the composition. chosen: seconds
@@ -21,8 +22,8 @@ _POINTS, _TOTAL = 2**13, 2**17
 _BEYOND = -30.0
 # Nats by which a tilt lifts the last mass at most. chosen: products of balls stay fast
 _LIFT = 200.0
-# Masses on a lattice that are added up exactly, at most. chosen: a second
-_EXACT = 3000
+# Masses on a lattice, and totals of atoms, that are added up exactly at most. chosen: a second
+_EXACT, _TOTALS = 3000, 20000
 # Bits of the sums. chosen: second differences lose 40, a tilt some more
 _BITS = 240
 
@@ -60,9 +61,15 @@ def bracket(releases: Releases, epsilon: Fraction, log_delta: float) -> Bracket:
 
 
 def exact(releases: Releases, epsilon: Fraction) -> Bracket | None:
-    """delta of few losses on a lattice, as a sum over all totals; None for other releases."""
+    """delta of few atoms as a sum over all totals; None for other releases."""
+    if not all(isinstance(law, Finite) and law.rest is None for _, law in releases):
+        return None
+    totals = math.prod(math.comb(n + len(law.atoms) - 1, n) for n, law in releases)
+    if totals <= _TOTALS:
+        value = _enumerated(releases, ball(epsilon))
+        return Bracket(arb(value.lower()), arb(value.upper()), totals)
     lattice = Composition(releases, epsilon, 1, lambda i, n: None).lattice()
-    if lattice is None or any(law.top is None for _, law in releases):
+    if lattice is None:
         return None
     unit, start = lattice[0], Fraction(0)
     rows, length = [], 0
@@ -88,6 +95,23 @@ def exact(releases: Releases, epsilon: Fraction) -> Bracket | None:
         if place > epsilon:
             total += mass * (1 - ball(epsilon - place).exp())
     return Bracket(arb(total.lower()), arb(total.upper()), length)
+
+
+def _enumerated(releases: Any, epsilon: Any) -> Any:
+    """Over how often each atom occurs."""
+    terms = [(-epsilon, arb(1))]
+    for n, law in releases:
+        rows = [(x, w, n) for x, w in terms]
+        for x, mass in law.atoms[:-1]:
+            powers = [mass**k for k in range(n + 1)]
+            rows = [
+                (total + k * x, w * powers[k] * math.comb(left, k), left - k)
+                for total, w, left in rows
+                for k in range(left + 1)
+            ]
+        x, mass = law.atoms[-1]
+        terms = [(total + left * x, w * mass**left) for total, w, left in rows]
+    return sum((w * positive_part(1 - (-x).exp()) for x, w in terms), arb(0))
 
 
 def _chords(law: Law, start: Fraction, cell: Any, count: int) -> tuple[list[Any], Any]:

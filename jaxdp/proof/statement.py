@@ -126,6 +126,8 @@ def _additive(pair: dict[str, Any], exchanged: bool) -> Law | None:
     noise, (shift,) = pair["noise"], _numbers(pair, "shift")
     if shift == 0:
         return None
+    if noise["kind"] == "Subbotin" and noise["power"] in (1, 2):
+        noise = {**noise, "kind": "Laplace" if noise["power"] == 1 else "Gaussian"}
     if noise["kind"] == "Gaussian":
         (scale,) = _numbers(noise, "scale")
         return Gaussian(ball(shift / scale) ** 2)

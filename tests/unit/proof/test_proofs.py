@@ -134,7 +134,7 @@ def test_losses_off_a_lattice():
         arb(0),
     )
     found = bracket(3 * loss, 0.5)
-    check(found, truth, 0.05)
+    check(found, truth, 1e-15)
 
 
 @pytest.mark.parametrize("epsilon", [0.25, 1.5])
