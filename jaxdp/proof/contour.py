@@ -73,7 +73,7 @@ class Composition:
 
     def lattice(self) -> tuple[Fraction, Fraction] | None:
         """Unit and offset of a lattice that holds every total."""
-        found = [getattr(law, "lattice", None) for _, law in self.laws]
+        found: list[Any] = [getattr(law, "lattice", None) for _, law in self.laws]
         if None in found or not found or not self.variance.is_zero():
             return None
         units = [unit for unit, _ in found]

@@ -38,7 +38,7 @@ class Curve:
         loss = self._base.at(x)
         for parts, sign in ((self._p, 1), (self._q, -1)):
             if parts:
-                total = sum((part.at(x).exp() for part in parts), x * 0 + 1)
+                total: Any = sum((part.at(x).exp() for part in parts), x * 0 + 1)
                 if isinstance(total, acb):
                     safe = total.real > 0 or not total.imag.contains(0)
                     value = total.log(analytic=analytic) if safe else acb("nan")
@@ -76,8 +76,9 @@ class Curve:
 
     def reach(self, c: float, deviations: float) -> tuple[float, float]:
         """The ends, or as many deviations beyond the peaks of P e^(c L); for choices."""
-        low, high = (None if x is None else float(x) for x in (self.start, self.stop))
-        peaks = []
+        ends: list[Any] = [None if x is None else float(x) for x in (self.start, self.stop)]
+        low, high = ends
+        peaks: list[float] = []
         if low is None or high is None:
             for _, b, curve in self._floats[0]:
                 for _, other, _ in self._floats[1]:

@@ -29,7 +29,7 @@ _MOST_NODES = 40
 # Boxes that cover half of an ellipse. chosen
 _BOXES = 4
 # Angle of e^(i t L) over all losses that nodes resolve at most. chosen: 2,000 nodes
-_TURNS = 3000.0
+_TURNS = 5000.0
 # Points of a sum for choices. chosen
 _POINTS = 240
 
@@ -83,7 +83,7 @@ class Density(Sum):
         """By the nodes that resolve e^(i t L)."""
         turns = 1e-300
         for curve in self.curves:
-            for x in curve.reach(c, 12.0):
+            for x in curve.reach(c, 5.0):
                 turns += abs(curve.float_logs(x)[1])
         return _TURNS / turns
 
@@ -121,6 +121,7 @@ class Density(Sum):
                     if order > _MOST_NODES:
                         panels += [(start, middle), (middle, stop)]
                         continue
+                    assert log_bound is not None
                     scale = 64 * half * log_bound.exp() / 15 / (1 - arb(_RHO) ** -2)
                     error += (scale * arb(_RHO) ** (-2 * order)).abs_upper()
                     for y, w in gauss_rule(order, context.prec):

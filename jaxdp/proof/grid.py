@@ -64,7 +64,8 @@ def exact(releases: Releases, epsilon: Fraction) -> Bracket | None:
     """delta of few atoms as a sum over all totals; None for other releases."""
     if not all(isinstance(law, Finite) and law.rest is None for _, law in releases):
         return None
-    totals = math.prod(math.comb(n + len(law.atoms) - 1, n) for n, law in releases)
+    sizes = ((n, len(getattr(law, "atoms", ()))) for n, law in releases)
+    totals = math.prod(math.comb(n + size - 1, n) for n, size in sizes)
     if totals <= _TOTALS:
         value = _enumerated(releases, ball(epsilon))
         return Bracket(arb(value.lower()), arb(value.upper()), totals)
@@ -73,7 +74,8 @@ def exact(releases: Releases, epsilon: Fraction) -> Bracket | None:
         return None
     unit, start = lattice[0], Fraction(0)
     rows, length = [], 0
-    for n, law in releases:
+    laws: Any = releases
+    for n, law in laws:
         own, offset = law.lattice
         low = min(k for k, _ in law.places)
         start += n * (offset + own * low)

@@ -102,7 +102,7 @@ class Sum(Law):
             if end == math.inf:
                 # Where half of what can fall has fallen.
                 goal = (whole + self.far(c, start * 2.0**60)) / 2
-                ends = self.__dict__.setdefault("_ends", {})
+                ends = vars(self).setdefault("_ends", {})
                 first = max(start, ends.get(number(c), start))
                 for k in range(_DOUBLINGS):
                     end = ends[number(c)] = first * 2.0**k
@@ -117,7 +117,7 @@ class Sum(Law):
         return found if found < direct else direct
 
     def _cells(self, c: Any, start: float, end: float, give_up: Any) -> Any:
-        known = self.__dict__.setdefault("_known_cells", {})
+        known = vars(self).setdefault("_known_cells", {})
         key = (number(c), end)
         if key not in known or start < known[key][0]:
             known[key] = start, self._all_cells(c, start, end)

@@ -272,7 +272,7 @@ def _noise(record: dict[str, Any]) -> Noise:
 def _density(noise: dict[str, Any], p: Any, q: Any, exchanged: bool = False) -> Law:
     """Mixtures of a noise; exchanged, the image under x -> -x, so that the loss rises."""
     built = _noise(noise)
-    sides = tuple([Component(w, x) for w, x in side if not w.is_zero()] for side in (p, q))
+    sides: Any = tuple([Component(w, x) for w, x in side if not w.is_zero()] for side in (p, q))
     top = None
     if exchanged:
         sides = tuple([Component(w, -x) for w, x in side] for side in reversed(sides))
@@ -282,7 +282,7 @@ def _density(noise: dict[str, Any], p: Any, q: Any, exchanged: bool = False) -> 
     if len(built.segments) == 1 and not built.kinked:
         (scale,) = _numbers(noise, "scale") if "scale" in noise else _numbers(noise, "gamma")
         return Mixture(scale, *sides, top=top)
-    return Density(intervals(built, *sides), top=top)
+    return Density(intervals(built, sides[0], sides[1]), top=top)
 
 
 _BUILT = {
