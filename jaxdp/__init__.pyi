@@ -61,6 +61,8 @@ from jaxdp.noise.offset_gaussian import OffsetGaussian as OffsetGaussian
 from jaxdp.noise.staircase import Staircase as Staircase
 from jaxdp.noise.subbotin import Subbotin as Subbotin
 from jaxdp.noise.truncated_laplace import TruncatedLaplace as TruncatedLaplace
+from jaxdp.proof.decision import Proof as Proof
+from jaxdp.proof.decision import verify as verify
 from jaxdp.released import Released as Released
 from jaxdp.sweep import sweep as sweep
 

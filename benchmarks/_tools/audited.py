@@ -10,7 +10,6 @@ import numpy as np
 import jaxdp as dp
 
 # Cases hold noises and schemes: before they are imported.
-jax.config.update("jax_enable_x64", True)
 
 # Of each audit. chosen: one of a table of 60 is false once in 160 tables
 FALSE_ALARM = 1e-4

@@ -10,7 +10,6 @@ import jaxdp as dp
 from jaxdp import datasets
 from jaxdp.solvers import coordinate_descent
 
-jax.config.update("jax_enable_x64", True)
 _OPTIMA: dict[str, float] = {}
 
 

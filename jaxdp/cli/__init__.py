@@ -10,7 +10,9 @@ from typing import Annotated, Any
 from jaxdp import __version__
 
 # The modules whose `register` adds commands, in the order of `jaxdp --help`.
-COMMANDS = ("dpsgd", "noises", "sweeps", "models", "tables", "ledgers", "demonstration")
+COMMANDS = ("dpsgd", "noises", "sweeps", "models", "tables", "ledgers", "proofs", "demonstration")
+# The one that runs without JAX and NumPy, by the name that is typed.
+STANDALONE = {"verify": "proofs"}
 
 
 def main() -> None:
@@ -19,11 +21,12 @@ def main() -> None:
         typer = importlib.import_module("typer")
     except ImportError:
         sys.exit("jaxdp: typer is needed here: pip install 'jaxdp-privacy[cli]'")
-    build_app(typer)()
+    alone = STANDALONE.get(sys.argv[1]) if len(sys.argv) > 1 else None
+    build_app(typer, COMMANDS if alone is None else (alone,))()
 
 
-def build_app(typer: Any) -> Any:
-    """The application, all of its commands in it; `typer` is the package."""
+def build_app(typer: Any, commands: tuple[str, ...] = COMMANDS) -> Any:
+    """The application with the commands of these modules; `typer` is the package."""
     # Tracebacks with local variables would print records.
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -44,6 +47,6 @@ def build_app(typer: Any) -> Any:
     ) -> None:
         """A numerical privacy accountant in JAX."""
 
-    for name in COMMANDS:
+    for name in commands:
         importlib.import_module(f"jaxdp.cli.{name}").register(app)
     return app

@@ -78,10 +78,18 @@ def calibrate(epsilon: Epsilon, delta: Delta, training: Training) -> None:
     _show(inputs, training, {"noise_multiplier": value}, text)
 
 
-def statement(noise_multiplier: NoiseMultiplier, delta: Delta, training: Training) -> None:
+def statement(
+    noise_multiplier: NoiseMultiplier,
+    delta: Delta,
+    training: Training,
+    proof: Annotated[
+        bool, typer.Option("--proof", help="Add a line: proved in ball arithmetic or not.")
+    ] = False,
+) -> None:
     """Print the guarantee of a DP-SGD training and its conditions, in plain words."""
     inputs = {"noise_multiplier": noise_multiplier, "delta": delta}
-    found = exit_on_error("statement", lambda: _answer("statement", inputs, training))
+    asked = {**inputs, "proof": True} if proof else inputs
+    found = exit_on_error("statement", lambda: _answer("statement", asked, training))
     answer = {**found._asdict(), "statement": str(found)}
     _show(inputs, training, answer, wrapped(str(found)))
 

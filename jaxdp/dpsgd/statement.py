@@ -66,6 +66,8 @@ class Statement(NamedTuple):
 def statement(
     noise_multiplier: ArrayLike | None = None,
     delta: ArrayLike = 1e-6,
+    *,
+    proof: bool = False,
     **schedule: Unpack[Schedule],
 ) -> Statement:
     """Guarantee of a DP-SGD training and its conditions, in numbers and in plain English.
@@ -73,6 +75,7 @@ def statement(
     Args:
         noise_multiplier, delta, schedule: as in `epsilon`, one concrete number each; relation:
             "add_remove", "replace_one" or "zero_out".
+        proof: True to add a line with the verdict of `jaxdp.verify` (extra `verify`).
 
     Returns:
         A `Statement`. Its sentences: neighbours, sampling, protected data, epsilon and delta, mu,
@@ -87,7 +90,20 @@ def statement(
     """
     target = target_delta(delta)
     training = training_of(noise_multiplier, schedule, target)
-    return statement_of(training, training.privacy_loss, target)
+    found = statement_of(training, training.privacy_loss, target)
+    lines = (_proof_of(training.privacy_loss, target),) if proof else ()
+    return found._replace(sentences=(*found.sentences, *lines))
+
+
+def _proof_of(loss: PrivacyLoss, delta: ArrayLike) -> str:
+    """The verdict of the second program on the numbers that the statement prints."""
+    from jaxdp.proof.decision import verify
+
+    numbers = (float(np.asarray(x).item()) for x in (loss.epsilon(delta), delta))
+    epsilon, target = (rounded_up(x, digits) for x, digits in zip(numbers, (4, 6), strict=True))
+    verdict = {True: "Proved", False: "Refuted", None: "Neither proved nor refuted"}
+    found = verify(loss, epsilon, target).proved
+    return f"{verdict[found]} in ball arithmetic: delta({epsilon}) <= {target}."
 
 
 def statement_of(

@@ -92,9 +92,8 @@ def train(
     (2,)
     """
     _check_order(loss, plan, optimizer)
-    loss, optimizer = in_callers_setting(loss), _in_callers_setting(optimizer)
-    callback = None if callback is None else in_callers_setting(callback)
     _require_host(params, data, key)
+    require_parameters("params", params, plan)
     key = None if key is None else checked_key(key)
     part = _part_of(float(plan.expected_batch)) if part is None else part
     sizes = checks.positive_integer("part", part), checks.positive_integer("every", every)
@@ -130,8 +129,8 @@ def _run(
     """The parameters after the steps that the file leaves to make."""
     # Arguments of programs: numbers would be compiled into them.
     plan = jax.tree.map(jax.device_put, plan)
-    require_parameters("params", params, plan)
     require_floating("params", params)
+    loss, optimizer = in_callers_setting(loss), _in_callers_setting(optimizer)
     # Of the types that the caller's setting gives.
     params = in_callers_setting(_on_device)(params)
     read = in_callers_setting(lambda indices: _on_device(records.read(indices)))
@@ -153,7 +152,7 @@ def _run(
         if made % options.every == 0 or made == plan.steps:
             file.write(made, params, state)
             if options.callback is not None:
-                options.callback(made, params)
+                in_callers_setting(options.callback)(made, params)
     return params
 
 

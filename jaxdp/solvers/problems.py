@@ -26,11 +26,9 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.laplace import Laplace
 from jaxdp.solvers import lattice
 
-# Losses of a linear score, and where a smoothness may come from.
-LOSSES = ("squared", "logistic")
-ORIGINS = ("public", "released", "records")
-# The largest second derivative of each loss. derived
-_CURVATURE = {"squared": 1.0, "logistic": 0.25}
+LOSSES = ("squared", "logistic")  # of a linear score
+ORIGINS = ("public", "released", "records")  # of a smoothness
+_CURVATURE = {"squared": 1.0, "logistic": 0.25}  # largest second derivatives. derived
 # Share of its bound that a private smoothness is at least. chosen: no step is unboundedly long
 _SMOOTHNESS_FLOOR = 1e-3
 
@@ -216,9 +214,11 @@ class Smoothness:
 def coordinate_smoothness(problem: Problem) -> Smoothness:
     """The smoothness of a regression, made by `glm`, from its records: NOT PRIVATE.
 
+    Args:
+        problem: a regression with its records.
+
     Returns:
-        M_j = c (1/n) sum_i x_ij^2, c = 1 (squared) or 1/4 (logistic), a `Smoothness` of origin
-        "records", which solvers refuse.
+        M_j = c mean x_ij^2, c = 1 or 1/4, of origin "records", which solvers refuse.
 
     >>> import jaxdp as dp
     >>> ridge = {"loss": "squared", "penalty": dp.solvers.L2(0.1)}
@@ -268,11 +268,11 @@ def private_smoothness(
         key: of the noise; use it once and keep it secret.
 
     Returns:
-        A `Smoothness` of origin "released", floored at 1e-3 of its bound, and its cost, a `PureDP`
+        A `Smoothness` of origin "released", at least 1e-3 of its bound, and its cost, a `PureDP`
         with the sampling error: pass it to the plan as `spent`.
 
-    A mean over n (public) records moves by at most c bound_j^2 / n, replacing, adding or removing
-    one; noise is from a lattice. Source: Mangold et al., ICML 2022, section 5.
+    A mean over n (public) records moves by at most c bound_j^2 / n if one is replaced, added or
+    removed. Source: Mangold et al., ICML 2022, section 5.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -296,5 +296,5 @@ def private_smoothness(
     values = jnp.clip(noise.to(total / records), _SMOOTHNESS_FLOOR * bounds, bounds)
     if problem.intercept:
         values = jnp.append(values, _CURVATURE[problem.loss])
-    error = lattice.sampling_error(coordinates, "lattice")
-    return Smoothness(values, "released"), Drawn(PureDP(epsilon), error)
+    spent = Drawn(PureDP(epsilon), lattice.sampling_error(coordinates, "lattice"))
+    return Smoothness(values, "released"), spent

@@ -19,18 +19,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import oracle
+from fuzz_proofs import refuted
+from fuzz_rows import Row
+from fuzz_table import ROWS
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-jax.config.update("jax_enable_x64", True)
-
-import oracle  # noqa: E402
-from fuzz_rows import Row  # noqa: E402
-from fuzz_table import ROWS  # noqa: E402
-
-import jaxdp as dp  # noqa: E402
+import jaxdp as dp
 
 LONGEST = 30.0  # seconds
+PROOFS = 300  # statements that the second program proves
 # Mappings of a process beyond which compilations are dropped: see conftest. chosen: 3 GB
 MANY_MAPPINGS = 12_000
 LARGEST = {"delta": 1.0, "log_delta": 0.0}
@@ -240,10 +239,14 @@ def main(calls: int, number: int, names: str) -> int:
     print(f"{campaign.calls} calls in {seconds:.0f} s; the slowest took {slowest:.1f} s, {name}")
     for key, told in sorted(campaign.failures.items()):
         print(f"{key[0]}: {key[1]}, {campaign.count[key]} times: {told}")
-    return 1 if campaign.failures else 0
+    unproved = refuted(PROOFS, number)
+    print(f"{PROOFS - len(unproved)} of {PROOFS} random statements are proved")
+    print(*unproved, sep="\n")
+    return 1 if campaign.failures or unproved else 0
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
     dp.enable_cache()
     told = {"CALLS": "1e6", "SEED": "0", "NAMES": ""}
     told = {name: os.environ.get(f"JAXDP_FUZZ_{name}", value) for name, value in told.items()}

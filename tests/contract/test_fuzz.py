@@ -5,6 +5,7 @@ import os
 import sys
 
 import fuzz
+import fuzz_proofs
 import fuzz_rows
 import fuzz_table
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 from processes import process
 
 import jaxdp as dp
+
+pytestmark = pytest.mark.float64
 
 # Rows that compile little.
 SLICE = r"^(Gaussian|Laplace|GDP|PureDP|Budget|to_|dpsgd|calibrate|optimal_|glm|audit|L1|pinball)"
@@ -81,3 +84,13 @@ def test_the_campaign_finds_a_delta_that_is_too_small():
     campaign = fuzz.Campaign()
     campaign.call(low, "good", [1.0, 1.0, 0.5])
     assert list(campaign.failures) == [("Laplace.log_delta", "below the truth")]
+
+
+def test_random_statements_are_proved():
+    assert fuzz_proofs.refuted(3, 1) == []
+
+
+def test_a_statement_that_is_wrong_is_found(monkeypatch):
+    half = dp.PrivacyLoss.epsilon
+    monkeypatch.setattr(dp.PrivacyLoss, "epsilon", lambda loss, delta: half(loss, 2 * delta))
+    assert len(fuzz_proofs.refuted(2, 1)) == 2

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2] / "jaxdp"
 FLOORS = (
+    ("proof",),
     ("_core",),
     ("_numeric",),
     ("noise",),

@@ -113,7 +113,7 @@ REFUSED = {
         r"features must be \(4, 3\), got \(100, 3\)",
     ),
     "covariance": (
-        lambda: jax.eval_shape(lambda x: covariance.release(x, moment(4), KEY), X),
+        lambda: jax.eval_shape(lambda x, key: covariance.release(x, moment(4), key), X, KEY),
         r"features must be \(4, 3\), got \(100, 3\)",
     ),
     "scaling, none": (lambda: scaled(0), "values must hold 1 record at least, got 0"),

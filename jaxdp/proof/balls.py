@@ -1,0 +1,72 @@
+"""Balls of python-flint: real numbers with an error bound that every operation carries on."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+try:
+    from flint import acb, arb, arb_poly, ctx, fmpq
+except ImportError as error:
+    raise ImportError("python-flint is needed here: pip install 'jaxdp-privacy[verify]'") from error
+
+__all__ = ["acb", "arb", "arb_poly", "ctx", "fmpq"]
+
+# Precision of bounds, whose value need not be close. chosen: a double's, and some
+ROUGH = 64
+
+
+def ball(x: Any) -> Any:
+    """The number itself: a float is the binary number that it is."""
+    return arb(fmpq(x.numerator, x.denominator)) if isinstance(x, Fraction) else arb(x)
+
+
+def within(radius: Any) -> Any:
+    """The interval from -radius to radius."""
+    return arb(0, arb(radius).abs_upper())
+
+
+def disc(radius: Any) -> Any:
+    """A square that contains the complex numbers of at most this modulus."""
+    return acb(within(radius), within(radius))
+
+
+def number(x: Any) -> float:
+    """The midpoint as a float, for choices that no conclusion rests on."""
+    return float(x.mid())
+
+
+def log_number(x: Any) -> float:
+    """log of the midpoint, or -inf."""
+    return float(x.mid().log().mid()) if x.mid() > 0 else -math.inf
+
+
+def positive_part(x: Any) -> Any:
+    """max(x, 0)."""
+    return arb.max(x, arb(0))
+
+
+def normal_tail(x: Any) -> Any:
+    """P[N(0, 1) > x]."""
+    return (x / arb(2).sqrt()).erfc() / 2
+
+
+@contextlib.contextmanager
+def precision(bits: int) -> Iterator[None]:
+    """Precision of `bits` bits inside the block."""
+    before, ctx.prec = ctx.prec, bits
+    try:
+        yield
+    finally:
+        ctx.prec = before
+
+
+@functools.lru_cache(maxsize=512)
+def gauss_rule(order: int, bits: int) -> list[tuple[Any, Any]]:
+    """Nodes and weights of Gauss and Legendre on [-1, 1]."""
+    with precision(bits):
+        return [arb.legendre_p_root(order, k, weight=True) for k in range(order)]

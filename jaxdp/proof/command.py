@@ -1,0 +1,49 @@
+"""What `jaxdp verify` and `python -m jaxdp.proof` do."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from jaxdp.proof.decision import POINTS, verify
+
+# Exit statuses.
+_STATUS = {True: 0, False: 1, None: 3}
+
+
+def run(
+    file: str, epsilon: str | None, delta: str | None, most_points: int | None, as_json: bool
+) -> tuple[str, int]:
+    """The text to print, and the exit status.
+
+    The file is the JSON of a privacy loss, or an object of `loss`, `epsilon` and `delta`, whose
+    numbers are text, decimal or hexadecimal. The arguments take precedence.
+    """
+    text = Path(file).read_text(encoding="utf-8")
+    try:
+        body = json.loads(text, parse_float=str, parse_int=str)
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{file} must be JSON") from error
+    if isinstance(body, dict) and "loss" in body:
+        epsilon = epsilon or body.get("epsilon")
+        delta = delta or body.get("delta")
+        loss = json.loads(text)["loss"]
+        text = loss if isinstance(loss, str) else json.dumps(loss)
+    given = {"epsilon": _number(epsilon), "delta": _number(delta)}
+    for name, value in given.items():
+        if value is None:
+            raise ValueError(f"{name} must be given, by --{name} or in {file}")
+    proof = verify(text, **given, most_points=most_points or POINTS)
+    if as_json:
+        answer = {name: str(value) for name, value in given.items()} | dataclasses.asdict(proof)
+        return json.dumps(answer), _STATUS[proof.proved]
+    claim = f"delta({epsilon}) <= {delta}"
+    return f"{proof}\nThe statement: {claim}.\n{proof.note}", _STATUS[proof.proved]
+
+
+def _number(text: Any) -> Any:
+    """Hexadecimal text is a float, decimal text is exact."""
+    is_hexadecimal = isinstance(text, str) and "0x" in text.lower()
+    return float.fromhex(text) if is_hexadecimal else text

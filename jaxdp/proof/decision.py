@@ -1,0 +1,177 @@
+"""Whether delta(epsilon) <= delta, proved, refuted or left open."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from jaxdp.proof import contour, grid
+from jaxdp.proof.balls import arb, ball, ctx, log_number, positive_part, precision
+from jaxdp.proof.contour import Bracket, Releases
+from jaxdp.proof.laplaces import residues
+from jaxdp.proof.mixed import Gaussian
+from jaxdp.proof.statement import Statement, read
+
+# Points of a sum at most, by default. chosen: a minute
+POINTS = 20000
+# Bits of closed forms, and digits of a bound. chosen
+_BITS, _MOST_BITS, _DIGITS = 320, 2000, 17
+# Releases at most for the grid. chosen: coarse beyond
+_FEW = 64
+# Relative width from which another way is tried. chosen
+_WIDE = 1e-11
+# Seconds before progress is shown. chosen
+_PATIENCE = 1.0
+NOTE = (
+    "Assumes that the statement's pairs dominate the mechanism and its sampler, and that the laws "
+    "written in this program are those of the kinds named in the statement."
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """What is proved of delta(epsilon) <= delta.
+
+    proved: True, False (proved to be wrong), or None (open).
+    lower, upper: proved bounds on delta(epsilon), as decimal text that is rounded outwards.
+    points: number of points of the sums, 0 for a closed form.
+    note: what is assumed.
+    """
+
+    proved: bool | None
+    lower: str
+    upper: str
+    points: int
+    note: str = NOTE
+
+    def __str__(self) -> str:
+        word = {True: "Proved", False: "Refuted", None: "Open"}[self.proved]
+        return f"{word} in ball arithmetic: {self.lower} <= delta <= {self.upper}."
+
+
+def verify(loss: Any, epsilon: Any, delta: Any, *, most_points: int = POINTS) -> Proof:
+    """Prove or refute that a privacy loss has delta(epsilon) <= delta.
+
+    Args:
+        loss: a `PrivacyLoss` of batch shape (), or the text of its `to_json`.
+        epsilon, delta: the statement. Floats are the binary numbers that they are; text such as
+            "1e-5", and fractions, are exact.
+        most_points: points of a sum at most; more take longer and prove more.
+
+    Returns:
+        A `Proof`. Where the relation has two directions, it is about the larger delta. `ValueError`
+        for kinds that cannot be proved and values out of range.
+
+    The program reads the numbers of the statement and shares no code with the accountant; see
+    docs/proof.md. It prints its progress on a terminal after a second.
+
+    >>> import jaxdp as dp
+    >>> loss = 10 * dp.privacy_loss(dp.Mechanism(dp.Laplace(5.0), 1.0))
+    >>> dp.verify(loss, loss.epsilon(1e-5), 1e-5).proved
+    True
+    """
+    text = loss if isinstance(loss, str) else loss.to_json()
+    return prove(read(text), _exact("epsilon", epsilon), _exact("delta", delta), most_points)
+
+
+def _exact(name: str, x: Any) -> Fraction:
+    try:
+        value = Fraction(x if isinstance(x, str | int | Fraction) else float(x))
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be a finite number, got {x!r}") from error
+    if value < 0 or (name == "delta" and value > 1):
+        rule = "lie in [0, 1]" if name == "delta" else "be at least 0"
+        raise ValueError(f"{name} must {rule}, got {x!r}")
+    return value
+
+
+def prove(statement: Statement, epsilon: Fraction, delta: Fraction, most_points: int) -> Proof:
+    """See `verify`."""
+    if most_points < 16:
+        raise ValueError(f"most_points must be at least 16, got {most_points}")
+    lower, upper, points = arb(0), arb(0), 0
+    # What a closed form loses, as its terms are e^-epsilon and more.
+    with precision(_BITS + 2 * int(min(epsilon * epsilon + epsilon, _MOST_BITS))):
+        goal = ball(delta)
+        for exchanged in statement.directions:
+            found = bracket(statement, exchanged, epsilon, delta, most_points)
+            lower, upper = arb.max(lower, found.lower), arb.max(upper, found.upper)
+            points += found.points
+        proved = True if upper <= goal else False if lower > goal else None
+        return Proof(proved, decimal(lower, False), decimal(upper, True), points)
+
+
+def bracket(
+    statement: Statement, exchanged: bool, epsilon: Fraction, delta: Fraction, most_points: int
+) -> Bracket:
+    """Bounds on delta(epsilon) in one direction, infinite losses included."""
+    with precision(max(_BITS, ctx.prec)):
+        releases = statement.releases(exchanged)
+        finite = arb(1)
+        for n, law in releases:
+            finite *= (1 - law.infinite) ** n
+        found = _of_finite(releases, epsilon, delta, most_points)
+        both = [arb.min(x + 1 - finite, arb(1)) for x in found[:2]]
+        return Bracket(arb(both[0].lower()), arb(both[1].upper()), found.points)
+
+
+def _of_finite(releases: Releases, epsilon: Fraction, delta: Fraction, most_points: int) -> Bracket:
+    exact = ball(epsilon)
+    tops = [(n, law.top) for n, law in releases]
+    bounded = all(top is not None for _, top in tops)
+    if bounded and exact >= sum((n * top for n, top in tops), arb(0)):
+        return Bracket(arb(0), arb(0), 0)
+    gaussians = [(n, law) for n, law in releases if isinstance(law, Gaussian)]
+    if len(gaussians) == len(releases) > 0:
+        variance = sum((n * law.variance for n, law in gaussians), arb(0))
+        releases = [(1, Gaussian(variance))]
+    if sum(n for n, _ in releases) == 1:
+        value = releases[0][1].profile(exact)
+        return Bracket(positive_part(arb(value.lower())), arb(value.upper()), 0)
+    value = residues(releases, epsilon) or grid.exact(releases, epsilon)
+    if value is not None:
+        return value
+    found = contour.bracket(releases, epsilon, most_points, _progress())
+    log_upper = log_number(found.upper)
+    wide = not found.upper - found.lower < _WIDE * found.upper
+    is_open = found.lower <= ball(delta) and not found.upper <= ball(delta)
+    if wide and is_open and sum(n for n, _ in releases) <= _FEW:
+        other = grid.bracket(releases, epsilon, min(log_upper, float(math.log(delta or 1))))
+        lower = arb.max(found.lower, other.lower)
+        found = Bracket(lower, arb.min(found.upper, other.upper), found.points + other.points)
+    return found
+
+
+def _progress() -> Callable[[int, int], None]:
+    """Prints the share that is done, on a terminal, after a second."""
+    start, shown = time.monotonic(), [-1]
+
+    def show(done: int, total: int) -> None:
+        share = 100 * done // max(total, 1)
+        late = time.monotonic() - start > _PATIENCE
+        if late and share > shown[0] and sys.stderr.isatty():
+            shown[0] = share
+            end = "\n" if done == total else ""
+            print(f"\rverify: {share:3d} %", end=end, file=sys.stderr, flush=True)
+
+    return show
+
+
+def decimal(x: Any, up: bool) -> str:
+    """The number rounded up or down to decimal digits."""
+    exact = x.upper() if up else x.lower()
+    if exact == 0:
+        return "0"
+    exponent = math.floor(log_number(exact) / math.log(10)) - _DIGITS + 1
+    scaled = exact * arb(10) ** -exponent
+    whole = scaled.upper().ceil() if up else scaled.lower().floor()
+    text = str(whole.unique_fmpz())
+    point = len(text) - 1
+    body = text.rstrip("0") or "0"
+    mantissa = body[0] + ("." + body[1:] if len(body) > 1 else "")
+    return f"{mantissa}e{exponent + point:+03d}"

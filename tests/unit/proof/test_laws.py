@@ -1,0 +1,251 @@
+"""Transforms of the laws against the integrals and sums that define them."""
+
+from fractions import Fraction
+
+import pytest
+from flint import acb, arb, ctx
+from proof_oracle import exact, transform
+
+from jaxdp.proof import balls, finite, statement
+from jaxdp.proof.density import Density
+
+# Kinds of noise: name in a statement, in the oracle, parameters.
+NOISES = {
+    "gaussian": ("Gaussian", {"scale": 0.75}),
+    "laplace": ("Laplace", {"scale": 1.5}),
+    "truncated_laplace": ("TruncatedLaplace", {"scale": 1.5, "bound": 7.0}),
+    "flipped_huber": ("FlippedHuber", {"alpha": 0.5, "gamma": 1.25}),
+    "offset_gaussian": ("OffsetGaussian", {"offset": 0.75, "scale": 1.5}),
+}
+WAYS = ("remove", "add", "replaced")
+TILTS = (0.5, 4.0)
+
+
+@pytest.fixture(autouse=True)
+def precise():
+    with balls.precision(128):
+        yield
+
+
+def noise_of(kind):
+    name, fields = NOISES[kind]
+    return {"kind": name, **{key: Fraction(value) for key, value in fields.items()}}
+
+
+def law_of(kind, way, q=0.25, shift=1.0):
+    """The law of the prover, and the oracle's components of P and Q."""
+    noise, q, shift = noise_of(kind), Fraction(q), Fraction(shift)
+    missed, hit, none = (1 - q, Fraction(0)), (q, shift), (Fraction(1), Fraction(0))
+    if way == "replaced":
+        pair = {"kind": "Replaced", "noise": noise, "shift": shift, "sampling_prob": q}
+        return statement.law_of(pair, False), [missed, hit], [missed, (q, -shift)]
+    base = {"kind": "Additive", "noise": noise, "shift": shift}
+    pair = {"kind": "Poisson", "base": base, "sampling_prob": q, "added": Fraction(0)}
+    law = statement.law_of(pair, way == "add")
+    sides = [missed, hit], [none]
+    return (law, *sides[:: -1 if way == "add" else 1])
+
+
+def floats(components):
+    return [(float(w), float(x)) for w, x in components]
+
+
+def check_transform(law, truth, tilt, step=0.7, count=32):
+    """M on a line, on its first point and the tail, each against the truth."""
+    with balls.precision(128):
+        law.bits = 45.0
+        c, step = arb(tilt), arb(step)
+        line = law.line(c, step, count)
+        whole = law.real(c)
+        slack = balls.disc(whole * arb(10) ** -16)
+        assert (whole + slack.real).overlaps(truth(acb(c)).real)
+        for j in (1, 32):
+            expected = truth(acb(c, step * j))
+            assert (line[j] + slack).overlaps(expected), (tilt, j)
+            assert line[j].real.rad() < whole.abs_upper() * arb(10) ** -17
+        for start in (1.7, 7.0):
+            tail = law.tail(c, start, float("inf"))
+            for t in (1.0, 2.9):
+                assert abs(truth(acb(c, arb(start * t)))).lower() <= tail
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", NOISES)
+def test_sampled_noise(kind, way):
+    law, p, q = law_of(kind, way)
+    parameters = tuple(NOISES[kind][1].values())
+    reach = {"gaussian": 18.0, "laplace": 90.0}.get(kind, 30.0)
+    truth = transform(kind, parameters, floats(p), floats(q), reach)
+    before = ctx.prec
+    for tilt in TILTS:
+        check_transform(law, truth, tilt)
+    assert ctx.prec == before
+
+
+@pytest.mark.parametrize(
+    "kind", ["flipped_huber", "offset_gaussian", "truncated_laplace", "laplace"]
+)
+def test_noise_without_sampling(kind):
+    pair = {"kind": "Additive", "noise": noise_of(kind), "shift": Fraction(1)}
+    law = statement.law_of(pair, False)
+    parameters = tuple(NOISES[kind][1].values())
+
+    truth = transform(kind, parameters, [(1.0, 0.0)], [(1.0, 1.0)], 90.0)
+    for tilt in TILTS:
+        check_transform(law, truth, tilt)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace", "flipped_huber"])
+def test_fixed_batch(kind):
+    rate, shift = 0.25, 1.5
+    pair = {
+        "kind": "FixedBatch",
+        "noise": noise_of(kind),
+        "shift": Fraction(shift),
+        "rate": Fraction(rate),
+    }
+    law = statement.law_of(pair, False)
+    parameters = tuple(NOISES[kind][1].values())
+    p, q = [(1 - rate, 0.0), (rate, shift)], [(1.0, 0.0)]
+
+    parts = [transform(kind, parameters, p, q, 60.0, shift / 2, sign) for sign in (1, -1)]
+    above = transform(kind, parameters, q, q, 60.0, shift / 2)(acb(0))
+
+    def truth(s):
+        return parts[0](s) + parts[1](s) + exact(1 - rate) * (1 - 2 * above)
+
+    for tilt in TILTS:
+        check_transform(law, truth, tilt)
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+def test_groups_and_mixtures(exchanged):
+    logs = [-1.0, -1.5, -2.0]
+    group = {
+        "kind": "SampledGroup",
+        "noise": noise_of("gaussian"),
+        "shift": Fraction(1),
+        "log_probabilities": [Fraction(x) for x in logs],
+        "added": Fraction(0),
+    }
+    mixture = {
+        "kind": "GaussianMixture",
+        "scale": Fraction(3, 4),
+        "sensitivities": [Fraction(0), Fraction(1)],
+        "log_probabilities": [Fraction(-1), Fraction(-2)],
+        "other_sensitivities": [Fraction(0), Fraction(1, 2)],
+        "other_log_probabilities": [Fraction(-3), Fraction(-1)],
+    }
+    shares = [x.exp() for x in map(arb, logs)]
+    total = sum(shares, arb(0))
+    p = [(float((x / total).mid()), float(k)) for k, x in enumerate(shares)]
+    ratio = 1 / (1 + float(arb(-1).exp().mid())), 1 / (1 + float(arb(2).exp().mid()))
+    cases = [
+        (group, p, [(1.0, 0.0)]),
+        (mixture, [(ratio[0], 0.0), (1 - ratio[0], 1.0)], [(ratio[1], 0.0), (1 - ratio[1], -0.5)]),
+    ]
+    for pair, up, down in cases:
+        law = statement.law_of(pair, exchanged)
+        up, down = (down, up) if exchanged else (up, down)
+        truth = transform("gaussian", (0.75,), up, down, 18.0)
+        with balls.precision(128):
+            law.bits = 45.0
+            for j, found in enumerate(law.line(arb(2), arb(1.7), 3)):
+                # Weights of the oracle are rounded.
+                assert abs(found - truth(acb(2, 1.7 * j))) < arb(10) ** -12 * (1 + abs(found))
+
+
+def test_staircase_by_its_density():
+    epsilon, width, split, shift = 0.5, 1.0, 0.375, 1.75
+    law = finite.staircase(Fraction(epsilon), Fraction(width), Fraction(split), Fraction(shift))
+    b = exact(-epsilon).exp()
+    height = (1 - b) / (2 * (exact(split) + b * exact(1 - split)))
+    masses, cell = {}, Fraction(1, 8)
+    for i in range(-800, 800):
+        x = (Fraction(2 * i + 1) / 2) * cell
+        here, there = (
+            max(0, int((abs(y) - Fraction(split)) // 1) + 1) for y in (x, x - Fraction(shift))
+        )
+        masses[there - here] = masses.get(there - here, arb(0)) + height * b**here / 8
+    for loss, mass in law.atoms:
+        k = round(float(loss.mid()) / epsilon)
+        assert abs(mass - masses.pop(k)) < arb(10) ** -18
+    assert not masses
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_sampled_discrete_noise(kind, added):
+    """By sums over the integers."""
+    scale, shift, q = Fraction(3, 2), 2, exact(0.25)
+    rate = {
+        "laplace": lambda k: -abs(k) / exact(1.5),
+        "gaussian": lambda k: -((arb(k) / exact(1.5)) ** 2) / 2,
+    }
+    total = sum((rate[kind](k).exp() for k in range(-300, 301)), arb(0))
+    base = (
+        finite.discrete_laplace(scale, shift)
+        if kind == "laplace"
+        else finite.discrete_gaussian(scale, shift, 60)
+    )
+    law = finite.sampled(base, arb(0), q, added)
+    for s in (acb(0), acb(1.5), acb(0.5, 2.0)):
+        expected = acb(0)
+        for k in range(-250, 251):
+            clean, moved = (rate[kind](j).exp() / total for j in (k, k - shift))
+            mixed = (1 - q) * clean + q * moved
+            p, r = (clean, mixed) if added else (mixed, clean)
+            expected += p * (s * (p / r).log()).exp()
+        line = law.line(s.real, s.imag, 1)[1]
+        assert abs(line - expected).lower() < arb(10) ** -12
+
+
+def test_finite_pair_is_exchanged():
+    pair = {
+        "kind": "Finite",
+        "losses": [Fraction(-1), Fraction(1)],
+        "masses": [Fraction(1, 4), Fraction(1, 2)],
+        "infinite": Fraction(1, 4),
+        "hidden": Fraction(1, 8),
+        "backward": Fraction(0),
+    }
+    forward, backward = (statement.law_of(pair, x) for x in (False, True))
+    assert float(forward.infinite) == 0.25
+    assert float(backward.infinite) == 0.125
+    expected = exact(0.25) * exact(1.0).exp()
+    assert {float(x): m for x, m in backward.atoms}[1.0].overlaps(expected)
+
+
+def test_a_coin_adds_its_laws():
+    laws = [law_of("gaussian", "remove", q)[0] for q in (0.25, 0.5)]
+    pairs = [
+        {
+            "kind": "Poisson",
+            "sampling_prob": Fraction(q),
+            "added": Fraction(0),
+            "base": {"kind": "Additive", "noise": noise_of("gaussian"), "shift": Fraction(1)},
+        }
+        for q in (0.25, 0.5)
+    ]
+    coin = statement.law_of(
+        {"kind": "PublicCoin", "pairs": pairs, "log_shares": [Fraction(0), Fraction(0)]}, False
+    )
+    for law in (coin, *laws):
+        law.bits = 45.0
+    half = [(a + b) / 2 for a, b in zip(*(x.line(arb(1), arb(2), 3) for x in laws), strict=True)]
+    assert all(x.overlaps(y) for x, y in zip(coin.line(arb(1), arb(2), 3), half, strict=True))
+    assert coin.profile(arb(1)).overlaps((laws[0].profile(arb(1)) + laws[1].profile(arb(1))) / 2)
+
+
+def test_tails_cover_a_density_of_several_pieces():
+    """The cells, where the contour off the axis alone gives nothing."""
+    law, p, q = law_of("laplace", "remove", 0.125)
+    assert isinstance(law, Density)
+    law.bits = 45.0
+    with balls.precision(128):
+        c, start = arb(2), 0.9
+        tail, whole = law.tail(c, start, float("inf")), law.real(c)
+        assert tail < whole
+        truth = transform("laplace", (1.5,), floats(p), floats(q), 90.0)
+        for i in range(40):
+            assert abs(truth(acb(c, start + i * 0.7))).lower() <= tail

@@ -1,0 +1,285 @@
+"""Brackets of compositions against closed forms, exact sums and the accountant; planted errors."""
+
+import itertools
+import json
+from fractions import Fraction
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flint import arb
+from proof_oracle import exact, gaussian_delta, normal_tail, response_delta, sum_of_atoms
+
+import jaxdp as dp
+from jaxdp.proof import balls, contour, decision, finite, grid, law, mixed, mixture, statement
+
+POINTS = 3000
+
+
+@pytest.fixture(autouse=True)
+def precise():
+    with balls.precision(240):
+        yield
+
+
+def bracket(loss, epsilon, exchanged=False):
+    known = statement.read(loss.to_json())
+    return decision.bracket(known, exchanged, Fraction(epsilon), Fraction(1, 10**5), POINTS)
+
+
+def check(found, truth, width):
+    assert not found.lower > truth
+    assert not truth > found.upper
+    assert found.upper - found.lower < width * found.upper
+
+
+def sampled(scale, q, relation):
+    return dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, q, relation))
+
+
+def one_added(scale, q, epsilon):
+    """The closed form of "add": P = N(0), Q a mixture, losses above epsilon left of x."""
+    s, q, e = exact(scale), exact(q), epsilon.exp()
+    x = s * s * ((1 / e - 1 + q) / q).log() + arb(1) / 2
+    below = normal_tail(-x / s)
+    return below - e * ((1 - q) * below + q * normal_tail((1 - x) / s))
+
+
+def check_one_added():
+    for scale, q, epsilon in ((1.0, 0.25, 0.0625), (2.0, 0.5, 0.25), (0.625, 0.875, 1.0)):
+        truth = one_added(scale, q, exact(epsilon))
+        check(bracket(sampled(scale, q, "add"), epsilon), truth, 1e-15)
+
+
+def two_removed(scale, q, epsilon):
+    """Over the loss of the first release, the closed form of the second."""
+    s, q = exact(scale), exact(q)
+    total = arb(0)
+    # The kink, where the second release has a loss above its least one for certain.
+    kink = s * s * ((exact(epsilon).exp() / (1 - q) - 1 + q) / q).log() + arb(1) / 2
+    edges = [kink + s * i / 2 for i in range(-28, 30)]
+    for low, high in itertools.pairwise(edges):
+        for y, w in balls.gauss_rule(24, 160):
+            x, w = (low + high + (high - low) * y) / 2, w * 8 * (high - low) / s
+            clean = (-((x / s) ** 2) / 2).exp() / (s * (2 * arb.pi()).sqrt())
+            ratio = 1 - q + q * ((2 * x - 1) / (2 * s * s)).exp()
+            left = exact(epsilon) - ratio.log()
+            lifted = (left.exp() - 1 + q) / q
+            second = q * gaussian_delta(1 / s, lifted.log()) if lifted > 0 else 1 - left.exp()
+            total += w * s / 16 * clean * ratio * second
+    return total
+
+
+def check_two_removed():
+    truth = two_removed(1.0, 0.25, 1.0)
+    check(bracket(2 * sampled(1.0, 0.25, "remove"), 1.0), truth, 1e-10)
+
+
+def test_gaussians():
+    for scale, count, epsilon in ((2.0, 1, 1.0), (0.5, 3, 0.5), (10.0, 100, 12.0)):
+        loss = count * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0))
+        mu = arb(count).sqrt() / exact(scale)
+        check(bracket(loss, epsilon), gaussian_delta(mu, exact(epsilon)), 1e-15)
+
+
+def test_one_sampled_gaussian():
+    check_one_added()
+    for scale, q, epsilon in ((1.0, 0.125, 0.5), (0.625, 0.03125, 1.0)):
+        at = ((exact(epsilon).exp() - 1 + exact(q)) / exact(q)).log()
+        truth = exact(q) * gaussian_delta(1 / exact(scale), at)
+        check(bracket(sampled(scale, q, "remove"), epsilon), truth, 1e-15)
+
+
+def test_two_sampled_gaussians():
+    check_two_removed()
+
+
+def test_responses():
+    for n, bound, epsilon in ((10, 0.5, 1.25), (101, 0.125, 2.0), (1000, 0.03125, 1.0)):
+        loss = n * dp.privacy_loss(dp.PureDP(bound))
+        check(bracket(loss, epsilon), response_delta(n, bound, epsilon), 1e-12)
+
+
+def test_discrete_noises_and_staircases():
+    laws = [
+        finite.discrete_laplace(Fraction(2), 3),
+        finite.staircase(Fraction(1, 2), Fraction(1), Fraction(1, 4), Fraction(3, 2)),
+    ]
+    laws += [finite.randomised_response(Fraction(1, 2), Fraction(5))]
+    for known in laws:
+        unit, offset = known.lattice
+        masses = {round((float(x) - float(offset)) / float(unit)): m for x, m in known.atoms}
+        truth = sum_of_atoms(
+            (masses, lambda k, n, u=unit, o=offset: balls.ball(u * k + n * o)), 3, 1.125
+        )
+        check(contour.bracket([(3, known)], Fraction(9, 8), POINTS), truth, 1e-12)
+
+
+def test_losses_off_a_lattice():
+    """By all sums of three losses."""
+    p, q = np.array([0.125, 0.375, 0.5]), np.array([0.25, 0.5, 0.25])
+    loss = dp.PrivacyLoss.from_pmf(np.log(p / q), p, q)
+    pair = json.loads(loss.to_json())["terms"][0]["pair"]
+    atoms = [
+        (exact(float.fromhex(x)), exact(float.fromhex(m)))
+        for x, m in zip(pair["losses"], pair["masses"], strict=True)
+    ]
+    truth = sum(
+        (
+            a * b * c * balls.positive_part(1 - (exact(0.5) - x - y - z).exp())
+            for x, a in atoms
+            for y, b in atoms
+            for z, c in atoms
+        ),
+        arb(0),
+    )
+    found = bracket(3 * loss, 0.5)
+    check(found, truth, 1e-15)
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.5])
+def test_laplaces_by_residues_by_the_contour_and_on_a_grid(epsilon, monkeypatch):
+    monkeypatch.setattr(grid, "_POINTS", 500)
+    releases = [
+        (40, mixed.Laplace(Fraction(1, 8), None)),
+        (3, mixed.Laplace(Fraction(1, 4), Fraction(6))),
+    ]
+    few = [(8, releases[0][1]), releases[1]]
+    ways = [
+        decision.residues(releases, Fraction(epsilon)),
+        contour.bracket(releases, Fraction(epsilon), 2000),
+        grid.bracket(few, Fraction(epsilon), -10.0),
+        decision.residues(few, Fraction(epsilon)),
+    ]
+    for one, other in ((ways[0], ways[1]), (ways[3], ways[2])):
+        assert one.upper - one.lower < 1e-15 * one.upper
+        assert other.lower <= one.lower
+        assert one.upper <= other.upper
+
+
+def test_failures_are_infinite_losses():
+    loss = 3 * dp.privacy_loss(dp.ApproxDP(0.5, 0.125))
+    truth = 1 - exact(0.875) ** 3 * (1 - response_delta(3, 0.5, 0.75))
+    check(bracket(loss, 0.75), truth, 1e-12)
+
+
+LOSSES = {
+    "fixed batch": lambda: (
+        300
+        * dp.privacy_loss(
+            dp.Mechanism(
+                dp.Gaussian(1.5),
+                1.0,
+                relation="replace_one",
+                sampling=dp.sampling.WithoutReplacement(20, 1000),
+            )
+        )
+    ),
+    "truncated": lambda: (
+        300
+        * dp.privacy_loss(
+            dp.Mechanism(
+                dp.Gaussian(1.5),
+                1.0,
+                relation="replace_one",
+                sampling=dp.sampling.TruncatedPoisson(0.02, 1000, 25),
+            )
+        )
+    ),
+    "group": lambda: (
+        300 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(3.0), 1.0, 0.02, "add_remove", group_size=3))
+    ),
+    "replaced": lambda: (
+        300 * dp.privacy_loss(dp.Mechanism(dp.Laplace(2.0), 1.0, 0.02, "replace_one"))
+    ),
+    "zero_out": lambda: 300 * sampled(1.5, 0.02, "zero_out"),
+    "flipped huber": lambda: 50 * dp.privacy_loss(dp.Mechanism(dp.FlippedHuber(2.0, 9.0), 1.0)),
+    "offset gaussian": lambda: 50 * dp.privacy_loss(dp.Mechanism(dp.OffsetGaussian(2.0, 9.0), 1.0)),
+    "truncated laplace": lambda: (
+        50 * dp.privacy_loss(dp.Mechanism(dp.TruncatedLaplace(20.0, 700.0), 1.0))
+    ),
+    "discrete gaussian": lambda: 50 * dp.privacy_loss(dp.Mechanism(dp.DiscreteGaussian(9.0), 2)),
+    "mixed": lambda: (
+        300 * sampled(1.5, 0.02, "add_remove")
+        + 5 * dp.privacy_loss(dp.Mechanism(dp.Laplace(9.0), 1.0))
+        + dp.privacy_loss(dp.Mechanism(dp.Gaussian(jnp.array([4.0, 5.0])), 1.0)).sum()
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_the_accountant_is_proved_and_a_smaller_delta_refuted(kind):
+    loss = LOSSES[kind]()
+    epsilon = float(loss.epsilon(1e-5))
+    proof = dp.verify(loss, epsilon, 1e-5)
+    assert proof.proved is True
+    assert float(proof.lower) <= float(proof.upper) <= 1e-5
+    width = (float(proof.upper) - float(proof.lower)) / 1e-5
+    assert width < 1e-9
+    refuted = dp.verify(loss, epsilon, float(proof.lower) * (1 - 1e-6))
+    assert refuted.proved is False
+
+
+def test_an_accountant_with_half_of_the_kernel_is_refuted():
+    """It would report the epsilon of twice the delta."""
+    loss = LOSSES["group"]()
+    assert dp.verify(loss, float(loss.epsilon(2e-5)), 1e-5).proved is False
+
+
+def test_text_and_binary_numbers_are_what_they_are():
+    """0.1 is a little more than 1/10: randomised response of that bound."""
+    loss = dp.privacy_loss(dp.PureDP(0.1))
+    assert dp.verify(loss, 0.1, 0.0).proved is True
+    assert dp.verify(loss, "0.1", 0.0).proved is False
+    proof = dp.verify(loss, 0.0, 0.5)
+    assert (
+        Fraction(proof.lower)
+        <= Fraction(proof.upper)
+        <= Fraction(proof.lower) * (1 + Fraction(1, 10**15))
+    )
+
+
+def test_a_bad_choice_is_wide_and_never_wrong(monkeypatch):
+    monkeypatch.setattr(grid, "_POINTS", 200)
+    loss, good = 10 * sampled(1.0, 0.25, "remove"), None
+    for most in (2000, 60, 16):
+        known = statement.read(loss.to_json())
+        found = decision.bracket(known, False, Fraction(2), Fraction(0), most)
+        good = good or found
+        assert found.lower <= good.lower
+        assert good.upper <= found.upper
+
+
+def missing_exchange(monkeypatch):
+    whole = statement._density
+    monkeypatch.setattr(statement, "_density", lambda n, p, q, exchanged=False: whole(n, p, q))
+
+
+def doubled_kernel(monkeypatch):
+    whole = contour._summed
+    monkeypatch.setattr(contour, "_summed", lambda *a: 2 * whole(*a))
+
+
+def conjugate(monkeypatch):
+    """The transform on the other half line, for the complex points of a mixture."""
+    whole = law.rotated
+    monkeypatch.setattr(mixture, "rotated", lambda w, x, h, n, e: whole(w, x, -h, n, e))
+
+
+def no_tail(monkeypatch):
+    monkeypatch.setattr(mixture.Mixture, "tail", lambda self, c, start, end: arb(0))
+
+
+@pytest.mark.parametrize(
+    ("plant", "caught_by"),
+    [
+        (missing_exchange, check_one_added),
+        (doubled_kernel, check_two_removed),
+        (conjugate, check_two_removed),
+        (no_tail, check_two_removed),
+    ],
+)
+def test_a_planted_error_is_caught(plant, caught_by, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        caught_by()
