@@ -16,6 +16,7 @@
 |   if concrete and wider than .1                     | `laws`, `RARE`  | an upper bound          |
 |   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
 
+If many concrete values belong to one loss, `contour.by_loss` answers them before `contour`.
 `ends` follows the first engine in every row, for every lane, and `divergences` the last one, for
 lanes that are still wide. The choice depends only on the types
 of the pairs, so traced values take the same engines. For smooth losses the grid serves concrete
@@ -45,6 +46,7 @@ from jaxdp.accountant.batches import in_pieces, piece_of
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import ALWAYS, Engine, Step
 from jaxdp.accountant.composition import Terms, is_gaussian
+from jaxdp.accountant.contour import by_loss
 from jaxdp.accountant.contour import engine as contour
 from jaxdp.accountant.tables import Table, tabled
 from jaxdp.dominating_pair.base import (
@@ -70,6 +72,7 @@ class _Engines(NamedTuple):
     rare: Step  # the same without rare large losses
     grid: Callable[[int], Engine]  # of the number of points
     sampled: tuple[Step, ...]  # the contour on rows of mixtures
+    shared: tuple[Step, Step]  # a few contours of one loss, on rows of mixtures and of laws
     end: Engine
     divergences: Engine
 
@@ -133,11 +136,14 @@ def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
         long = on_contour._replace(above=_COARSE, levels=on_contour.levels[1:2])
         last = last._replace(above=_USELESS)
         further = long, rare, on_grid._replace(above=_USELESS)
-        return *engines.sampled, end, *(further if is_known else ()), last
+        if is_known:
+            return engines.shared[0], *engines.sampled, end, *further, last
+        return *engines.sampled, end, last
     if kinds == {Smooth}:
         on_grid, last = (step._replace(above=_COARSE) for step in (on_grid, last))
     if is_known:
-        return on_contour, end, rare, on_grid, last
+        alone = on_contour._replace(if_unanswered=True)
+        return engines.shared[1], alone, end, rare, on_grid, last
     return (on_contour, end, last) if kinds == {Smooth} else (on_contour, end, on_grid, last)
 
 
@@ -241,6 +247,7 @@ _ENGINES: dict[Question, _Engines] = {
         contour.rare_step("log delta"),
         lambda points: partial(by_grid, points=points),
         contour.steps("log delta", _NEXT_ENGINE_ABOVE),
+        (by_loss.mixture_step("log delta", _NEXT_ENGINE_ABOVE), by_loss.law_step("log delta")),
         by_end,
         by_divergences,
     ),
@@ -250,6 +257,7 @@ _ENGINES: dict[Question, _Engines] = {
         contour.rare_step("epsilon"),
         lambda points: partial(epsilon_by_grid, points=points),
         contour.steps("epsilon", _NEXT_ENGINE_ABOVE),
+        (by_loss.mixture_step("epsilon", _NEXT_ENGINE_ABOVE), by_loss.law_step("epsilon")),
         epsilon_by_end,
         epsilon_by_divergences,
     ),
