@@ -38,10 +38,8 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import MOST_LANES, compiled
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.threads import in_threads
-from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import divergences, ends, grid, profile
+from jaxdp.accountant import divergences, ends, grid, grid_by_loss, profile
 from jaxdp.accountant.batches import in_pieces, piece_of
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import ALWAYS, Engine, Step
@@ -174,13 +172,19 @@ def epsilon_by_profile(terms: Terms, delta: Lanes, *_: Any) -> LogBounds:
     return _lanes(_profile_epsilon, terms, delta)
 
 
-def by_grid(terms: Terms, epsilon: Lanes, *_: Any, points: int) -> LogBounds:
+def by_grid(terms: Terms, epsilon: Lanes, known: LogBounds, _: Any, *, points: int) -> LogBounds:
     """Bounds on log delta from masses on a grid of `points` points."""
+    if checks.all_concrete(terms, epsilon, known):
+        return grid_by_loss.log_bounds(terms, epsilon, known, points)
     return _one_by_one(partial(grid.log_bounds, points=points), terms, epsilon)
 
 
-def epsilon_by_grid(terms: Terms, delta: Lanes, *_: Any, points: int) -> LogBounds:
+def epsilon_by_grid(
+    terms: Terms, delta: Lanes, known: LogBounds, _: Any, *, points: int
+) -> LogBounds:
     """Bounds on epsilon from masses on a grid of `points` points."""
+    if checks.all_concrete(terms, delta, known):
+        return grid_by_loss.epsilon_bounds(terms, delta, known, points)
     return _one_by_one(partial(grid.epsilon_bounds, points=points), terms, delta)
 
 
@@ -219,20 +223,8 @@ def _lanes(function: Callable[..., LogBounds], terms: Terms, *values: Any) -> Lo
 def _one_by_one(
     function: Callable[[Terms, Table, Reals], LogBounds], terms: Terms, values: Lanes
 ) -> LogBounds:
-    """function(terms, table, value) of one lane at a time, since one lane fills the cache."""
-    if not checks.all_concrete(terms, values):
-        return lax.map(lambda lane: function(lane[0], tabled(lane[0]), lane[1]), (terms, values))
-
-    terms, values = jax.tree.map(np.asarray, (terms, values))
-
-    def one(i: int) -> LogBounds:
-        lanes = jax.tree.map(lambda x: x[i : i + 1], terms)
-        lane, table = jax.tree.map(lambda x: np.asarray(x)[0], (lanes, tabled(lanes)))
-        with kernel():
-            return function(lane, table, xp.asarray(values[i]))
-
-    results = in_threads(one, [(i,) for i in range(values.shape[0])])
-    return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *results)
+    """function(terms, table, value) of one traced lane at a time: one lane fills the cache."""
+    return lax.map(lambda lane: function(lane[0], tabled(lane[0]), lane[1]), (terms, values))
 
 
 _profile_bounds, _profile_epsilon = (

@@ -6,6 +6,7 @@ import pytest
 from compilations import counted
 
 import jaxdp as dp
+from jaxdp.accountant import grid
 from jaxdp.accountant.contour import by_loss, engine
 from jaxdp.composition import bounded_range
 
@@ -101,6 +102,27 @@ def test_few_contours_answer_200_epsilons(monkeypatch):
     agree([x[few] for x in together], of_few, 4e-10)
 
 
+def test_few_grids_answer_many_epsilons_of_atoms(monkeypatch):
+    loss = 40 * LOSS(MECHANISM(dp.Laplace(12.0), 1.0))
+    grids = []
+    lane_at = grid.lane_at
+    monkeypatch.setattr(grid, "lane_at", lambda *x: grids.append(1) or lane_at(*x))
+    epsilon = np.linspace(0.0, float(loss.epsilon(1e-8)), 14)
+    with counted() as programs:
+        grids.clear()
+        together = bracket("log_delta", loss, epsilon)
+    assert not programs
+    assert len(grids) <= 4
+    few = [2, 9]
+    alone = np.array([bracket("log_delta", loss, epsilon[i]) for i in few]).T
+    agree([x[few] for x in together], alone, 1e-10)
+    deltas = np.logspace(-8, -1, 12)
+    low, high = bracket("epsilon", loss, deltas)
+    alone = np.array([bracket("epsilon", loss, deltas[i]) for i in few]).T
+    agree((low[few], high[few]), alone, 1e-10)
+    assert np.all(np.asarray(loss.delta(high)) <= deltas * (1 + 1e-7))
+
+
 def test_different_losses_of_a_batch_have_contours_of_their_own():
     noise, epsilon = np.array([1.0, 2.0, np.nan, 1.5])[:, None], np.linspace(0.1, 1.0, 26)
     with pytest.raises(ValueError, match="scale"):
@@ -131,7 +153,7 @@ def test_traced_values_have_no_contours_of_their_loss(monkeypatch):
     def refused(*_):
         raise AssertionError("traced")
 
-    monkeypatch.setattr(by_loss, "_losses", refused)
+    monkeypatch.setattr(by_loss, "losses_of", refused)
     loss = sampled(dp.Gaussian(1.0), 0.01, 800)
     jax.make_jaxpr(jax.vmap(loss.epsilon))(np.logspace(-9, -3, 30))
     with pytest.raises(AssertionError, match="traced"):

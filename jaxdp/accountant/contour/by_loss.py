@@ -35,7 +35,11 @@ from jaxdp.accountant.contour.engine import (
 from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.contour.nodes import Stage
+from jaxdp.accountant.losses import Loss, losses_of
 
+# Width of a smoothed total's bracket that 16 times as many points leave wide. derived: over 16^2 it
+# is above the width from which on the next engine is evaluated
+HOPELESS = 3e-4
 KEPT = 16  # losses whose contours are kept. chosen: some 100 kB each
 
 
@@ -67,14 +71,6 @@ def law_step(question: Question) -> Step:
     return Step(engine, shared.CLOSE, LAW_BLOCKS, concrete_only=True, most_left=MOST_LEFT)
 
 
-class _Loss(NamedTuple):
-    """A loss, and its lanes in the batch."""
-
-    key: Any
-    terms: Terms  # one lane
-    lanes: np.ndarray
-
-
 def _bounds(
     question: Question, way: _Way, terms: Terms, values: Lanes, known: LogBounds, blocks: int
 ) -> LogBounds:
@@ -83,11 +79,16 @@ def _bounds(
     was_answered = np.isfinite(known.lower)
     if values.size < way.fewest and not was_answered.any():
         return bounds
-    losses = _losses(terms, (way, blocks))
+    losses = losses_of(terms)
     losses = [x for x in losses if x.lanes.size >= way.fewest or was_answered[x.lanes].any()]
     if not losses:
         return bounds
     with kernel(), jax.numpy_rank_promotion("allow"):
+        if blocks > 1:
+            width = np.asarray(known.upper) - np.asarray(known.lower)
+            losses = [x for x in losses if _can_narrow(way, x, width[x.lanes])]
+            if not losses:
+                return bounds
         nodes = way.rows_of(losses[0].terms)[0].nodes(way.stage)
         size = max(at_once(way.stage, nodes, True) // shared.CONTOURS, 1)
         for start in range(0, len(losses), size):
@@ -101,38 +102,29 @@ def _bounds(
     return bounds
 
 
-def _losses(terms: Terms, options: Any) -> list[_Loss]:
-    """The different losses of a batch."""
-    leaves, tree = jax.tree.flatten(terms)
-    size = leaves[0].shape[0]
-    flat = (np.ascontiguousarray(x).reshape(size, -1).view(np.uint8) for x in leaves)
-    lanes: dict[bytes, list[int]] = {}
-    for i, row in enumerate(np.concatenate(list(flat), axis=1)):
-        lanes.setdefault(row.tobytes(), []).append(i)
-    kind = options, tree, tuple(x.shape[1:] for x in leaves)
-    return [
-        _Loss((*kind, row), jax.tree.map(lambda x, i=at[0]: x[i : i + 1], terms), np.array(at))
-        for row, at in lanes.items()
-    ]
+def _can_narrow(way: _Way, loss: Loss, width: np.ndarray) -> bool:
+    """False if more points leave the brackets of a smoothed total wide."""
+    return bool(width.min() <= HOPELESS) or not _contours(way, 1, [loss])[0].is_smoothed
 
 
 _kept: OrderedDict[Any, shared.Contours] = OrderedDict()  # the last used one last
 _lock = threading.Lock()
 
 
-def _contours(way: _Way, blocks: int, losses: list[_Loss]) -> list[shared.Contours]:
+def _contours(way: _Way, blocks: int, losses: list[Loss]) -> list[shared.Contours]:
     """The contours of losses, kept or new."""
+    keys = [(way, blocks, x.key) for x in losses]
     with _lock:
-        found = {x.key: _kept[x.key] for x in losses if x.key in _kept}
-    missing = [x for x in losses if x.key not in found]
+        found = {key: _kept[key] for key in keys if key in _kept}
+    missing = {key: x for key, x in zip(keys, losses, strict=True) if key not in found}
     if missing:
-        terms = jax.tree.map(lambda *x: np.concatenate(x), *(x.terms for x in missing))
+        terms = jax.tree.map(lambda *x: np.concatenate(x), *(x.terms for x in missing.values()))
         new = shared.built(way.stage, way.rows_of, terms, blocks)
-        found.update(zip((x.key for x in missing), new, strict=True))
+        found.update(zip(missing, new, strict=True))
     with _lock:
-        for x in losses:
-            _kept[x.key] = found[x.key]
-            _kept.move_to_end(x.key)
+        for key in keys:
+            _kept[key] = found[key]
+            _kept.move_to_end(key)
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
-    return [found[x.key] for x in losses]
+    return [found[key] for key in keys]

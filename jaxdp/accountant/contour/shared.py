@@ -56,6 +56,11 @@ class Contours(NamedTuple):
     rows: Any  # one lane, for what does not depend on the contour
     log_hit: np.ndarray  # ()
 
+    @property
+    def is_smoothed(self) -> bool:
+        """True if psi falls at no contour's end, as for atoms."""
+        return bool((self.frozen.smoothed > 0).all())
+
 
 class Reading(NamedTuple):
     """Bounds on log delta at epsilons (values,) of finite losses, and minus delta's slope."""
@@ -92,7 +97,8 @@ def read(of: Contours, epsilon: Lanes) -> Reading:
     lower = np.where(log_scale < LARGEST_LOG, lower, -np.inf)
     width = np.where(upper == -np.inf, 0.0, upper - lower)
     alone = np.exp(np.interp(epsilon, *of.alone))
-    is_close = width <= np.maximum(WIDER * alone, CLOSE)
+    # A smoothed total varies little with the contour.
+    is_close = (width <= np.maximum(WIDER * alone, CLOSE)) | (frozen.smoothed > 0)
     return Reading(lower, upper, np.exp(unit) * found[1], is_close)
 
 
