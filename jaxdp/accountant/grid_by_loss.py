@@ -48,7 +48,8 @@ def _by_grids(
     terms, values = jax.tree.map(np.asarray, (terms, values))
     calls, lanes = [], []
     for loss in losses_of(terms):
-        lane, table = jax.tree.map(lambda x: np.asarray(x)[0], (loss.terms, tabled(loss.terms)))
+        one = loss.of(terms)
+        lane, table = jax.tree.map(lambda x: np.asarray(x)[0], (one, tabled(one)))
         order = loss.lanes[np.argsort(log_delta[loss.lanes], kind="stable")]
         first = 0
         for i in range(1, order.size + 1):

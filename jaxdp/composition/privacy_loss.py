@@ -122,8 +122,7 @@ class PrivacyLoss(Saved):
         Concrete values have an error of at most 1e-10, from a few batched evaluations.
         """
         fpr = checks.probability("fpr", fpr, lift=True)
-        shape = xp.broadcast_shapes(self.shape, fpr.shape)
-        if not checks.all_concrete(self.terms, fpr) or 0 in shape:
+        if not checks.all_concrete(self.terms, fpr) or 0 in (*self.shape, *fpr.shape):
             return tradeoff_of_profile(self.log_delta, fpr)
         require_both_directions(self)
         rough = partial(bounded_range.rough_log_delta, self.terms, self.both)

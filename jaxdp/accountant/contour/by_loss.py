@@ -40,7 +40,7 @@ from jaxdp.accountant.losses import Loss, losses_of
 # Width of a smoothed total's bracket that 16 times as many points leave wide. derived: over 16^2 it
 # is above the width from which on the next engine is evaluated
 HOPELESS = 3e-4
-KEPT = 16  # losses whose contours are kept. chosen: some 100 kB each
+KEPT = 8  # losses whose contours are kept. chosen: 100 kB each, with all blocks 8 MB
 
 
 class _Way(NamedTuple):
@@ -86,14 +86,14 @@ def _bounds(
     with kernel(), jax.numpy_rank_promotion("allow"):
         if blocks > 1:
             width = np.asarray(known.upper) - np.asarray(known.lower)
-            losses = [x for x in losses if _can_narrow(way, x, width[x.lanes])]
+            losses = [x for x in losses if _can_narrow(way, terms, x, width[x.lanes])]
             if not losses:
                 return bounds
-        nodes = way.rows_of(losses[0].terms)[0].nodes(way.stage)
+        nodes = way.rows_of(losses[0].of(terms))[0].nodes(way.stage)
         size = max(at_once(way.stage, nodes, True) // shared.CONTOURS, 1)
         for start in range(0, len(losses), size):
             part = losses[start : start + size]
-            for loss, of in zip(part, _contours(way, blocks, part), strict=True):
+            for loss, of in zip(part, _contours(way, blocks, terms, part), strict=True):
                 found = _ANSWERS[question](of, values[loss.lanes])
                 bad = np.isnan(sum_of(of.rows))
                 lower, upper = (bad | np.isnan(x) for x in found)
@@ -102,24 +102,25 @@ def _bounds(
     return bounds
 
 
-def _can_narrow(way: _Way, loss: Loss, width: np.ndarray) -> bool:
+def _can_narrow(way: _Way, terms: Terms, loss: Loss, width: np.ndarray) -> bool:
     """False if more points leave the brackets of a smoothed total wide."""
-    return bool(width.min() <= HOPELESS) or not _contours(way, 1, [loss])[0].is_smoothed
+    return bool(width.min() <= HOPELESS) or not _contours(way, 1, terms, [loss])[0].is_smoothed
 
 
 _kept: OrderedDict[Any, shared.Contours] = OrderedDict()  # the last used one last
 _lock = threading.Lock()
 
 
-def _contours(way: _Way, blocks: int, losses: list[Loss]) -> list[shared.Contours]:
+def _contours(way: _Way, blocks: int, terms: Terms, losses: list[Loss]) -> list[shared.Contours]:
     """The contours of losses, kept or new."""
     keys = [(way, blocks, x.key) for x in losses]
     with _lock:
         found = {key: _kept[key] for key in keys if key in _kept}
     missing = {key: x for key, x in zip(keys, losses, strict=True) if key not in found}
     if missing:
-        terms = jax.tree.map(lambda *x: np.concatenate(x), *(x.terms for x in missing.values()))
-        new = shared.built(way.stage, way.rows_of, terms, blocks)
+        lanes = [x.of(terms) for x in missing.values()]
+        joined = jax.tree.map(lambda *x: np.concatenate(x), *lanes)
+        new = shared.built(way.stage, way.rows_of, joined, blocks)
         found.update(zip(missing, new, strict=True))
     with _lock:
         for key in keys:
