@@ -18,7 +18,7 @@ from jaxdp._core.threads import in_threads
 from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Lanes
 from jaxdp.accountant import grid
-from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.losses import losses_of
 from jaxdp.accountant.tables import Table, tabled
@@ -60,7 +60,7 @@ def _by_grids(
                 lanes.append(at)
                 calls.append((lane, table, values[at], own))
                 first = i
-    bounds = LogBounds(np.empty(values.shape), np.empty(values.shape))
+    bounds: Any = of_numpy(np.empty(values.shape), np.empty(values.shape))
     for at, found in zip(lanes, in_threads(function, calls), strict=True):
         bounds.lower[at], bounds.upper[at] = np.transpose(found)
     return bounds
@@ -91,12 +91,12 @@ def _epsilon_at(
 ) -> LogBounds:
     """The epsilons at which the upper and the lower bound on delta equal delta."""
     if np.any(grid.is_bad(table)) or np.isnan(delta):
-        return LogBounds(np.nan, np.nan)
+        return of_numpy(np.nan, np.nan)
     log_delta = max(float(np.log(delta)), grid.LEAST)
     slack, end = float(lane.slack), float(lane.end)
 
     def gap(epsilon: float) -> float:
-        found = float(lane.upper(np.asarray(epsilon))) - log_delta + slack
+        found = float(lane.upper(_array(epsilon))) - log_delta + slack
         return grid.FAR if np.isnan(found) else float(np.clip(found, -grid.FAR, grid.FAR))
 
     at = float(known.upper if np.isfinite(known.upper) else guess)
@@ -112,9 +112,9 @@ def _epsilon_at(
         low, width = max(low - width, 0.0), WIDEN * width
         above = gap(low)
     if below > 0:
-        return LogBounds(_infeasible(lane, end, 0.0, log_delta), np.inf)
+        return of_numpy(_infeasible(lane, end, 0.0, log_delta), np.inf)
     if above <= 0:
-        return LogBounds(0.0, 0.0)
+        return of_numpy(0.0, 0.0)
     slope, side = (above - below) / (high - low), 0.0
     for _ in range(grid.STEPS):
         if high - low <= CLOSE * (1.0 + high):
@@ -127,17 +127,21 @@ def _epsilon_at(
             low, above, below, side = x, found, below * (0.5 if side > 0 else 1.0), 1.0
         else:
             high, below, above, side = x, found, above * (0.5 if side < 0 else 1.0), -1.0
-    return LogBounds(_infeasible(lane, high, slope, log_delta), high)
+    return of_numpy(_infeasible(lane, high, slope, log_delta), high)
+
+
+def _array(x: float) -> Any:
+    return np.asarray(x)
 
 
 def _infeasible(lane: grid.Lane, upper: float, slope: float, log_delta: float) -> float:
     """An epsilon, at most `upper`, whose lower bound exceeds delta; 0 if none was found."""
-    gap = log_delta - float(lane.lower(np.asarray(upper)))
+    gap = log_delta - float(lane.lower(_array(upper)))
     if gap < 0:
         return upper
     width = np.clip(gap, 1e-13, 1.0) / max(slope, 1e-300)
     for k in range(grid.BACK):
         epsilon = max(upper - 1.02 * width * 2.0 ** (0.5 * k), 0.0)
-        if epsilon == 0 or float(lane.lower(np.asarray(epsilon))) > log_delta:
+        if epsilon == 0 or float(lane.lower(_array(epsilon))) > log_delta:
             return epsilon
     return 0.0

@@ -133,7 +133,7 @@ def searched(
     states: dict[int, Search] = {}
 
     def picked(lanes: list[int]) -> tuple[Any, Any, Any]:
-        rows = np.resize(lanes, size)
+        rows = np.array(lanes)
         return rows, *jax.tree.map(lambda x: np.asarray(x)[rows], (terms, target))
 
     def keep(rows: Any, state: Search) -> None:

@@ -145,10 +145,10 @@ def _logit(rate: np.ndarray) -> np.ndarray:
 
 
 @np.errstate(all="ignore")
-def _best(epsilon: np.ndarray, log_delta: np.ndarray, rate: np.ndarray) -> np.ndarray:
+def _best(epsilon: Any, log_delta: Any, rate: Any) -> np.ndarray:
     """The best bound at every rate."""
     sides = (support(x[:, None], log_delta[:, None], rate) for x in (epsilon, -epsilon))
-    return np.max(np.maximum(0.0, np.maximum(*sides)), axis=0)
+    return np.asarray(xp.max(xp.maximum(0.0, xp.maximum(*sides)), axis=0))
 
 
 def support(epsilon: Reals, log_delta: Reals, fpr: Reals) -> Reals:

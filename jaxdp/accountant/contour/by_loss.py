@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Lanes
-from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.cascade import Step
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour import shared
@@ -75,7 +75,7 @@ def _bounds(
     question: Question, way: _Way, terms: Terms, values: Lanes, known: LogBounds, blocks: int
 ) -> LogBounds:
     """Bounds of the lanes whose loss has enough of them, or was answered before."""
-    bounds = LogBounds(np.full(values.shape, -np.inf), np.full(values.shape, np.inf))
+    bounds: Any = of_numpy(np.full(values.shape, -np.inf), np.full(values.shape, np.inf))
     was_answered = np.isfinite(known.lower)
     if values.size < way.fewest and not was_answered.any():
         return bounds

@@ -23,7 +23,7 @@ import numpy as np
 
 from jaxdp._core.types import Lanes
 from jaxdp._numeric.elementary import ULP
-from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour import curve, errors
 from jaxdp.accountant.contour.cumulant import log_least_delta
@@ -47,14 +47,14 @@ TINY = 1e-300  # derived: a normal number
 class Contours(NamedTuple):
     """Contours of one loss, planned for falling log deltas."""
 
-    series: np.ndarray  # (contours, 3, points): terms of delta, of its slope, of the density
-    turned: np.ndarray  # (contours,): sum of |term| t
+    series: Any  # (contours, 3, points): terms of delta, of its slope, of the density
+    turned: Any  # (contours,): sum of |term| t
     errors: Errors  # (..., contours)
     frozen: FrozenContour
     # Epsilons (contours,), and logs of the widths that brackets of log delta have there alone.
-    alone: tuple[np.ndarray, np.ndarray]
+    alone: tuple[Any, Any]
     rows: Any  # one lane, for what does not depend on the contour
-    log_hit: np.ndarray  # ()
+    log_hit: Any  # ()
 
     @property
     def is_smoothed(self) -> bool:
@@ -65,13 +65,13 @@ class Contours(NamedTuple):
 class Reading(NamedTuple):
     """Bounds on log delta at epsilons (values,) of finite losses, and minus delta's slope."""
 
-    lower: np.ndarray
-    upper: np.ndarray
-    slope: np.ndarray
-    is_close: np.ndarray  # True if the bracket is as narrow as at a contour's own epsilon
+    lower: Any
+    upper: Any
+    slope: Any
+    is_close: Any  # True if the bracket is as narrow as at a contour's own epsilon
 
 
-def read(of: Contours, epsilon: Lanes) -> Reading:
+def read(of: Contours, epsilon: Any) -> Reading:
     """Bounds at epsilons >= 0, each from the contour with the least errors there."""
     move = epsilon[:, None] - of.frozen.epsilon
     fall, unit = of.frozen.tilt * move, of.frozen.log_unit
@@ -92,7 +92,7 @@ def read(of: Contours, epsilon: Lanes) -> Reading:
     high, low = errors.bounds_of_sum(each, frozen, epsilon, found[0], found[2])
     rounded = 4.0 * ULP * np.abs(move)
     rounded = rounded * (scale * of.turned[best] + frozen.tilt * (np.abs(found[0]) + high))
-    least = np.exp(log_least_delta(each.bounds, epsilon) - unit) + lost[at[1], best]
+    least: Any = np.exp(log_least_delta(each.bounds, epsilon) - unit) + lost[at[1], best]
     lower, upper = curve.log_ends(unit, found[0], (high + rounded, low + rounded), least)
     lower = np.where(log_scale < LARGEST_LOG, lower, -np.inf)
     width = np.where(upper == -np.inf, 0.0, upper - lower)
@@ -119,7 +119,8 @@ def built(stage: Stage, rows_of: Maker, terms: Terms, blocks: int) -> list[Conto
     """Contours of losses (losses, releases), all of them side by side."""
     rows, log_hit = jax.tree.map(np.asarray, rows_of(terms))
     losses, one = log_hit.size, lanes_last(rows)
-    first = curve.rough_log_delta(stage, one, np.zeros(losses))
+    zero: Any = np.zeros(losses)
+    first = curve.rough_log_delta(stage, one, zero)
     ends = np.sqrt(-2.0 * np.maximum(first, 0.5 * LEAST_LOG_DELTA)), np.sqrt(-2.0 * LEAST_LOG_DELTA)
     log_delta = -0.5 * np.linspace(*ends, CONTOURS, axis=-1).ravel() ** 2
     lanes = jax.tree.map(lambda x: np.repeat(x, CONTOURS, axis=-1), one)
@@ -160,11 +161,11 @@ def log_delta(of: Contours, epsilon: Lanes) -> LogBounds:
     """Bounds on log delta at epsilons >= 0; without a lower end where they are not close."""
     found = read(of, np.minimum(epsilon, LARGEST_EPSILON))
     inside = (epsilon <= LARGEST_EPSILON) & found.is_close
-    bounds = LogBounds(np.where(inside, found.lower, -np.inf), found.upper)
+    bounds = of_numpy(np.where(inside, found.lower, -np.inf), found.upper)
     bounds = with_infinite(of.rows, bounds)
     upper = np.minimum(bounds.upper, of.log_hit)
     lower = np.where(inside, np.minimum(bounds.lower, upper), -np.inf)
-    return LogBounds(lower, upper)
+    return of_numpy(lower, upper)
 
 
 def epsilon(of: Contours, delta: Lanes) -> LogBounds:
@@ -185,7 +186,7 @@ def epsilon(of: Contours, delta: Lanes) -> LogBounds:
     is_answered = inside & (at_upper.upper <= goal) & at_upper.is_close & (goal < falling[0])
     is_low = (at_lower.lower > goal) & (lower <= upper)
     upper = np.where(inside & (at_upper.upper <= goal), upper, np.inf)
-    return LogBounds(np.where(is_answered & is_low, lower, -np.inf), upper)
+    return of_numpy(np.where(is_answered & is_low, lower, -np.inf), upper)
 
 
 def _met(of: Contours, goal: Lanes, start: Lanes, side: float) -> tuple[Lanes, Reading]:
