@@ -9,10 +9,12 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
 * `contour` inverts the moment generating function along a vertical line, a whole batch at once. It
   reads rows, not pairs: sampled Gaussians on complex nodes, or any other loss on the nodes of a
   `Table`. One small program for each kind of pair fills the table with losses and masses, by
-  quadrature of the density between its kinks (`tables`, `dominating_pair`).
+  quadrature of the density between its kinks (`tables`, `dominating_pair`). If many concrete
+  epsilons, or deltas, belong to one loss, a few contours serve all of them (`contour.by_loss`).
 * `grid` places chord masses of the privacy profiles (`masses`) on a grid (`window`, which reads the
   table) and multiplies them by one FFT (`convolution`). The lower bound comes from a coupling.
-  Losses on a lattice are exact.
+  Losses on a lattice are exact. Concrete values of one loss share grids (`grid_by_loss`); `losses`
+  finds the different losses of a batch.
 * `ends` bounds delta by the largest finite loss and the probability of an infinite one, beside any
   engine. `inverse` bounds epsilon where an engine's own inverse is wide, by a search and by
   Chernoff's bound.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Reals
@@ -27,6 +27,11 @@ class LogBounds(NamedTuple):
         is_less = (high < self.upper) | (xp.isnan(self.upper) & (high < xp.inf))
         upper = xp.where(is_less, high, self.upper)
         return LogBounds(xp.minimum(self.lower, upper), upper)
+
+
+def of_numpy(lower: Any, upper: Any) -> LogBounds:
+    """Bounds that are NumPy arrays or numbers."""
+    return LogBounds(lower, upper)
 
 
 def tighter(a: LogBounds, b: LogBounds) -> LogBounds:

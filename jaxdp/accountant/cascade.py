@@ -51,6 +51,8 @@ class Step(NamedTuple):
     least: float = -np.inf  # upper bound below which it does not run
     more_than: int = 0  # it runs only for batches of more lanes
     pack: Callable[[], int] = partial(of_platform, PACK)  # traced lanes side by side
+    concrete_only: bool = False  # traced lanes skip it
+    if_unanswered: bool = False  # it skips concrete rows with a lower bound from a step before
     # A concrete lane goes to the next level if the last one left at most this share of its bracket.
     most_left: float = np.inf
 
@@ -77,6 +79,7 @@ def answered(
     steps = tuple(s for s in steps if s.more_than < rows[1].shape[0])
     if checks.all_concrete(rows):
         return _known(steps, width, rows, directions, stop_when)
+    steps = tuple(s for s in steps if not s.concrete_only)
     return _traced(steps, width, rows, directions, finish)
 
 
@@ -115,8 +118,9 @@ def _known(
 
     for step in steps:
         stalled = np.zeros(rows[1].shape, bool)
+        skipped = step.if_unanswered & np.isfinite(known.lower)
         for level in step.levels:
-            tried = stalled.copy()
+            tried = stalled | skipped
             for only_worst in (True, False):
                 at = np.flatnonzero(still_wide(step, only_worst) & ~tried)
                 if at.size == 0:

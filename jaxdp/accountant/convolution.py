@@ -42,7 +42,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import lax, on_host, xp
 from jaxdp._core.types import Bools, Complexes, Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy
 from jaxdp.accountant.masses import Grid, Masses, Values, masses_of
@@ -205,6 +205,8 @@ def _weight(total: Total, epsilon: Reals, offset: Reals) -> Reals:
     moving = total.loss - lax.stop_gradient(epsilon)
     shrunk = xp.exp(-tilt * xp.maximum(moving, 0.0))
     value = shrunk * -xp.expm1(-xp.maximum(fixed_y + offset, 0.0))
+    if on_host(y):
+        return value
     share = xp.clip(0.5 * (1.0 + fixed_y / step), 0.0, 1.0)
     share = xp.where(total.sums.coupled > 0, share, xp.where(fixed_y + offset > 0, 1.0, 0.0))
     slope = share * xp.exp(-(tilt + 1.0) * xp.where(share > 0, fixed_y, 0.0))

@@ -16,6 +16,7 @@
 |   if concrete and wider than .1                     | `laws`, `RARE`  | an upper bound          |
 |   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
 
+If many concrete values belong to one loss, `contour.by_loss` answers them before `contour`.
 `ends` follows the first engine in every row, for every lane, and `divergences` the last one, for
 lanes that are still wide. The choice depends only on the types
 of the pairs, so traced values take the same engines. For smooth losses the grid serves concrete
@@ -37,14 +38,13 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import MOST_LANES, compiled
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.threads import in_threads
-from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Lanes, Reals
-from jaxdp.accountant import divergences, ends, grid, profile
+from jaxdp.accountant import divergences, ends, grid, grid_by_loss, profile
 from jaxdp.accountant.batches import in_pieces, piece_of
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import ALWAYS, Engine, Step
 from jaxdp.accountant.composition import Terms, is_gaussian
+from jaxdp.accountant.contour import by_loss
 from jaxdp.accountant.contour import engine as contour
 from jaxdp.accountant.tables import Table, tabled
 from jaxdp.dominating_pair.base import (
@@ -70,6 +70,7 @@ class _Engines(NamedTuple):
     rare: Step  # the same without rare large losses
     grid: Callable[[int], Engine]  # of the number of points
     sampled: tuple[Step, ...]  # the contour on rows of mixtures
+    shared: tuple[Step, Step]  # a few contours of one loss, on rows of mixtures and of laws
     end: Engine
     divergences: Engine
 
@@ -133,11 +134,14 @@ def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
         long = on_contour._replace(above=_COARSE, levels=on_contour.levels[1:2])
         last = last._replace(above=_USELESS)
         further = long, rare, on_grid._replace(above=_USELESS)
-        return *engines.sampled, end, *(further if is_known else ()), last
+        if is_known:
+            return engines.shared[0], *engines.sampled, end, *further, last
+        return *engines.sampled, end, last
     if kinds == {Smooth}:
         on_grid, last = (step._replace(above=_COARSE) for step in (on_grid, last))
     if is_known:
-        return on_contour, end, rare, on_grid, last
+        alone = on_contour._replace(if_unanswered=True)
+        return engines.shared[1], alone, end, rare, on_grid, last
     return (on_contour, end, last) if kinds == {Smooth} else (on_contour, end, on_grid, last)
 
 
@@ -168,13 +172,19 @@ def epsilon_by_profile(terms: Terms, delta: Lanes, *_: Any) -> LogBounds:
     return _lanes(_profile_epsilon, terms, delta)
 
 
-def by_grid(terms: Terms, epsilon: Lanes, *_: Any, points: int) -> LogBounds:
+def by_grid(terms: Terms, epsilon: Lanes, known: LogBounds, _: Any, *, points: int) -> LogBounds:
     """Bounds on log delta from masses on a grid of `points` points."""
+    if checks.all_concrete(terms, epsilon, known):
+        return grid_by_loss.log_bounds(terms, epsilon, known, points)
     return _one_by_one(partial(grid.log_bounds, points=points), terms, epsilon)
 
 
-def epsilon_by_grid(terms: Terms, delta: Lanes, *_: Any, points: int) -> LogBounds:
+def epsilon_by_grid(
+    terms: Terms, delta: Lanes, known: LogBounds, _: Any, *, points: int
+) -> LogBounds:
     """Bounds on epsilon from masses on a grid of `points` points."""
+    if checks.all_concrete(terms, delta, known):
+        return grid_by_loss.epsilon_bounds(terms, delta, known, points)
     return _one_by_one(partial(grid.epsilon_bounds, points=points), terms, delta)
 
 
@@ -213,20 +223,8 @@ def _lanes(function: Callable[..., LogBounds], terms: Terms, *values: Any) -> Lo
 def _one_by_one(
     function: Callable[[Terms, Table, Reals], LogBounds], terms: Terms, values: Lanes
 ) -> LogBounds:
-    """function(terms, table, value) of one lane at a time, since one lane fills the cache."""
-    if not checks.all_concrete(terms, values):
-        return lax.map(lambda lane: function(lane[0], tabled(lane[0]), lane[1]), (terms, values))
-
-    terms, values = jax.tree.map(np.asarray, (terms, values))
-
-    def one(i: int) -> LogBounds:
-        lanes = jax.tree.map(lambda x: x[i : i + 1], terms)
-        lane, table = jax.tree.map(lambda x: np.asarray(x)[0], (lanes, tabled(lanes)))
-        with kernel():
-            return function(lane, table, xp.asarray(values[i]))
-
-    results = in_threads(one, [(i,) for i in range(values.shape[0])])
-    return jax.tree.map(lambda *x: np.stack([np.asarray(y) for y in x]), *results)
+    """function(terms, table, value) of one traced lane at a time: one lane fills the cache."""
+    return lax.map(lambda lane: function(lane[0], tabled(lane[0]), lane[1]), (terms, values))
 
 
 _profile_bounds, _profile_epsilon = (
@@ -241,6 +239,7 @@ _ENGINES: dict[Question, _Engines] = {
         contour.rare_step("log delta"),
         lambda points: partial(by_grid, points=points),
         contour.steps("log delta", _NEXT_ENGINE_ABOVE),
+        (by_loss.mixture_step("log delta", _NEXT_ENGINE_ABOVE), by_loss.law_step("log delta")),
         by_end,
         by_divergences,
     ),
@@ -250,6 +249,7 @@ _ENGINES: dict[Question, _Engines] = {
         contour.rare_step("epsilon"),
         lambda points: partial(epsilon_by_grid, points=points),
         contour.steps("epsilon", _NEXT_ENGINE_ABOVE),
+        (by_loss.mixture_step("epsilon", _NEXT_ENGINE_ABOVE), by_loss.law_step("epsilon")),
         epsilon_by_end,
         epsilon_by_divergences,
     ),

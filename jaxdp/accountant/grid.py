@@ -50,7 +50,7 @@ BACK = 8  # half octaves below a feasible epsilon. chosen: the bracket changes l
 FAR = 30.0  # limit of |log delta - target| in a search. chosen: steps nearly halve there
 
 
-class _Lane(NamedTuple):
+class Lane(NamedTuple):
     """Data of one composition at a plan, from which its delta at any epsilon follows."""
 
     total: Total
@@ -69,6 +69,17 @@ class _Lane(NamedTuple):
         finite = finite_lower(self.total, epsilon - self.drift)
         return self._with_infinite(xp.where(self._too_coarse(), -xp.inf, finite), -1.0)
 
+    @property
+    def slack(self) -> Reals:
+        """Slack of log delta at an epsilon: a user evaluates it there with another plan."""
+        return xp.where(self.total.sums.coupled > 0, SLACK, LATTICE_SLACK)
+
+    @property
+    def end(self) -> Reals:
+        """An epsilon >= 0 at the end of the losses, or of the window."""
+        end = self.drift + self.total.plan.high
+        return xp.maximum(xp.where(self.largest < xp.inf, self.largest, end), 0.0)
+
     def _too_coarse(self) -> Bools:
         """True if the grid only shows delta <= 1 up to the largest loss."""
         return self.total.plan.step > LARGEST_STEP
@@ -82,21 +93,23 @@ class _Lane(NamedTuple):
 
 def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS) -> LogBounds:
     """Bounds on log delta at epsilon >= 0 in one lane, with parameters of shape (F,)."""
-    plan = plan_at(table, epsilon, points)
-    lane = _lane(_profiles(terms, points), table, plan, points)
+    return log_bounds_at(lane_at(terms, table, epsilon, points), table, epsilon)
+
+
+def log_bounds_at(lane: Lane, table: Table, epsilon: Reals) -> LogBounds:
+    """Bounds on log delta at an epsilon >= 0, best near the epsilon of the lane's plan."""
     lower, upper = lane.lower(epsilon), lane.upper(epsilon)
     lower = xp.where(xp.isnan(lower), -xp.inf, lower)
     upper = xp.where(xp.isnan(upper), 0.0, upper)
-    bad = _bad(table) | xp.isnan(epsilon)
+    bad = is_bad(table) | xp.isnan(epsilon)
     return LogBounds(*(xp.where(bad, xp.nan, x) for x in (lower, upper)))
 
 
 def epsilon_bounds(terms: Terms, table: Table, delta: Reals, points: int = POINTS) -> LogBounds:
     """Bounds on the least epsilon >= 0 with delta(epsilon) <= delta in one lane; feasible above."""
     guess = chernoff_epsilon(table, delta)
-    plan = plan_at(table, guess, points)
-    bounds = _solved(_lane(_profiles(terms, points), table, plan, points), guess, delta)
-    bad = _bad(table) | xp.isnan(delta)
+    bounds = _solved(lane_at(terms, table, guess, points), guess, delta)
+    bad = is_bad(table) | xp.isnan(delta)
     return LogBounds(*(xp.where(bad, xp.nan, x) for x in bounds))
 
 
@@ -105,12 +118,14 @@ def plan_at(table: Table, epsilon: Reals, points: int) -> Plan:
     return plan_of(table, epsilon - total(table.number, table.drift), points)
 
 
-def _lane(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: int) -> _Lane:
-    total_loss = total_of(profiles, table, plan, points)
+def lane_at(terms: Terms, table: Table, epsilon: Reals, points: int) -> Lane:
+    """The total at the plan for an epsilon, in one lane."""
+    plan = plan_at(table, epsilon, points)
+    total_loss = total_of(_profiles(terms, points), table, plan, points)
     drift, largest, log_finite = (
         total(table.number, x) for x in (table.drift, table.largest, table.log_finite)
     )
-    return _Lane(total_loss, drift, largest, log_finite, table.used)
+    return Lane(total_loss, drift, largest, log_finite, table.used)
 
 
 def _profiles(terms: Terms, points: int) -> tuple[Profile, ...]:
@@ -122,7 +137,7 @@ def _profiles(terms: Terms, points: int) -> tuple[Profile, ...]:
     return tuple((term.pair, values) for term in terms)
 
 
-def _bad(facts: Table) -> Bools:
+def is_bad(facts: Table) -> Bools:
     """True where a parameter of some release is NaN: delta is then not small but NaN."""
     parameters = facts.number, facts.largest, facts.smallest, facts.log_finite, facts.drift
     is_unused = facts.number == 0
@@ -174,7 +189,7 @@ def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tupl
     return lax.fori_loop(0, STEPS, step, state)[:2]
 
 
-def _infeasible(lane: _Lane, upper: Reals, log_delta: Reals) -> Reals:
+def _infeasible(lane: Lane, upper: Reals, log_delta: Reals) -> Reals:
     """Largest epsilon tried, at most `upper`, whose lower bound exceeds delta; 0 if none."""
     gap = log_delta - lane.lower(upper)
     slope = slope_of(lane.upper, upper)
@@ -189,19 +204,16 @@ def _infeasible(lane: _Lane, upper: Reals, log_delta: Reals) -> Reals:
     return xp.where(gap < 0, upper, lower)
 
 
-def _solved(lane: _Lane, guess: Reals, delta: Reals) -> LogBounds:
+def _solved(lane: Lane, guess: Reals, delta: Reals) -> LogBounds:
     """The epsilons at which the upper and the lower bound on delta equal delta."""
     fixed_lane, log_delta = lax.stop_gradient((lane, xp.maximum(xp.log(delta), LEAST)))
     zero = xp.zeros(())
 
-    # A user evaluates delta at this epsilon with another plan, whose bound can be higher.
-    slack = xp.where(fixed_lane.total.sums.coupled > 0, SLACK, LATTICE_SLACK)
+    slack, end = fixed_lane.slack, fixed_lane.end
 
     def gap(epsilon: Reals) -> Reals:
         return fixed_lane.upper(epsilon) - log_delta + slack
 
-    end = fixed_lane.drift + fixed_lane.total.plan.high
-    end = xp.maximum(xp.where(fixed_lane.largest < xp.inf, fixed_lane.largest, end), 0.0)
     guess_end = xp.minimum(guess * (1.0 + 1e-9) + fixed_lane.total.plan.step, end)
     high = xp.where(gap(guess_end) <= 0, guess_end, end)
     feasible = gap(high) <= 0

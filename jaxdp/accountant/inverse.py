@@ -26,7 +26,7 @@ CLOSE = 1e-9  # width at which a search stops, plus the two below. chosen
 RELATIVE = 1e-6  # part of that width, over epsilon. chosen
 SHARE = 0.02  # part of that width, over the first width. chosen: a bracket has that error anyway
 RESOLVED = 0.1  # first width over epsilon above which SHARE does not count. chosen: it may be vast
-PACK = 8  # lanes searched at once. chosen: few shapes compile
+PACK = 64  # lanes searched at once, at most. chosen: values of one loss share contours and grids
 MOST = 1e9  # largest end tried where Chernoff's bound is infinite. chosen
 GROWTH = 64.0  # factor from one such end to the next. chosen
 STEPS = 24  # of a search, at most. measured: 6 to 12 converge in nearly all cases
@@ -129,11 +129,11 @@ def searched(
     index = np.flatnonzero(wide).tolist()
     if not index:
         return bounds
-    size = 1 if len(index) == 1 else PACK
+    size = min(len(index), PACK)
     states: dict[int, Search] = {}
 
     def picked(lanes: list[int]) -> tuple[Any, Any, Any]:
-        rows = np.resize(lanes, size)
+        rows = np.array(lanes)
         return rows, *jax.tree.map(lambda x: np.asarray(x)[rows], (terms, target))
 
     def keep(rows: Any, state: Search) -> None:

@@ -31,7 +31,8 @@ from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Guarantee, is_no_release, require_both_directions
 from jaxdp.guarantee.pure import PureDP
-from jaxdp.guarantee.tradeoff import tradeoff_of_concrete, tradeoff_of_profile
+from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
+from jaxdp.guarantee.tradeoff import tradeoff_of_profile
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import exp_up
 
@@ -122,13 +123,12 @@ class PrivacyLoss(Saved):
         Concrete values have an error of at most 1e-10, from a few batched evaluations.
         """
         fpr = checks.probability("fpr", fpr, lift=True)
-        shape = xp.broadcast_shapes(self.shape, fpr.shape)
-        if not checks.all_concrete(self.terms, fpr) or 0 in shape:
+        if not checks.all_concrete(self.terms, fpr) or 0 in (*self.shape, *fpr.shape):
             return tradeoff_of_profile(self.log_delta, fpr)
         require_both_directions(self)
         rough = partial(bounded_range.rough_log_delta, self.terms, self.both)
         with outside_traces():
-            return tradeoff_of_concrete(rough, np.broadcast_to(fpr, shape))
+            return tradeoff_by_lines(rough, np.asarray(fpr), self.shape)
 
     def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of an order >= 1: the terms' divergences add, the worse direction.

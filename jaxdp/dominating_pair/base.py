@@ -252,13 +252,13 @@ def law_on(
     Returns:
         A `Law`. The distance of its mass from 1 is included in `log_left_out`.
 
-    >>> import jax.numpy as jnp
+    >>> import numpy as np
     >>> import jaxdp as dp
-    >>> nodes = dp.own.panels((jnp.asarray(-12.0), jnp.asarray(12.0)))
-    >>> loss, slope = nodes.x + 0.5, jnp.ones_like(nodes.x)  # of a Gaussian at shift 1
+    >>> nodes = dp.own.panels((np.asarray(-12.0), np.asarray(12.0)))
+    >>> loss, slope = nodes.x + 0.5, np.ones_like(nodes.x)  # of a Gaussian at shift 1
     >>> density = dp.Gaussian(1.0).log_density(nodes.x)
-    >>> law = dp.own.law_on(nodes, loss, density, slope, *jnp.array([-jnp.inf, jnp.inf]))
-    >>> print(jnp.sum(jnp.exp(law.log_mass)).round(9))
+    >>> law = dp.own.law_on(nodes, loss, density, slope, *np.array([-np.inf, np.inf]))
+    >>> print(np.sum(np.exp(law.log_mass)).round(9))
     1.0
     """
     log_mass = log_density + xp.log(nodes.weight)

@@ -62,12 +62,12 @@ def train(
             batch by batch. Or a function of indices that returns such a tree, one row an index.
         plan: made by `dp.dpsgd.plan`.
         optimizer: of optax, for the noisy mean gradient.
-        key: of samples and noise; None reads one from the operating system.
+        key: of samples and noise; None: of the operating system.
         part: number of per-example gradients in memory at once; None: by the expected batch.
         every, callback: callback(steps made, params) after each `every` steps and the last one.
-        path: of a checkpoint file, which is replaced then. If it exists, the training resumes from
-            it and ends the same, bit for bit. It holds the key: protect it as you do the records.
-        progress: a bar of tqdm on stderr, if that is installed; None: on a terminal.
+        path: of a checkpoint file. If it exists, the training resumes from it and ends the same,
+            bit for bit. It holds the key: protect it as you do the records.
+        progress: a bar of tqdm on stderr, if installed; None: on a terminal.
         records: number of records, if data is a function.
 
     Returns:
@@ -87,8 +87,7 @@ def train(
     ...     dataset_size=100)
     >>> def loss(params, x):
     ...     return jnp.sum((params["w"] - x) ** 2)
-    >>> key = jax.random.key(0)
-    >>> dp.dpsgd.train(loss, params, data, plan, optax.sgd(0.1), key)["w"].shape
+    >>> dp.dpsgd.train(loss, params, data, plan, optax.sgd(0.1), jax.random.key(0))["w"].shape
     (2,)
     """
     _check_order(loss, plan, optimizer)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
@@ -23,24 +22,12 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._numeric.search import zoom
 from jaxdp.guarantee.base import require_both_directions
+from jaxdp.guarantee.supporting_lines import LARGEST_EPSILON, support
 
-# Ends of the search for epsilon, nats, and for the logit of a rate. derived: e^700 fits a double,
-# and a rate below e^-700 is reported as 0
-_LARGEST_EPSILON = 700.0
 # Points of each round of a search. chosen: the bound has one hump, which is seen between them
 _POINTS = 33
-# Rounds. derived: 1,400 times 16^-12 is 5e-12
+# Rounds. derived: 1,400 nats times 16^-12 is 5e-12
 _ZOOMS = 12
-# Epsilons of an expensive profile in one batch. chosen: two directions of them are 32 lanes
-_BATCH = 16
-# The least of them but 0. chosen: below it a bound changes by 1e-8
-_LEAST_EPSILON = 1e-4
-# Rounds of them at most. derived: each is 7.5 times nearer, to 1e-9 of epsilon
-_ROUNDS = 12
-# Tolerance of a false-negative rate. chosen: no picture or attack shows it
-_CLOSE = 1e-10
-# Epsilons of a picture in each of two batches. chosen: lines .05 apart look smooth
-_LINES = 48
 # Rates on either side of the best, in equal ratios up to the end of [0, 1]. chosen: 20% a step
 _RATES = 160
 # Share of the way to the nearer end at which they begin. chosen: 3e-14, far above an ulp
@@ -72,43 +59,6 @@ def tradeoff_of_profile(log_delta: Callable[[Reals], Reals], fpr: ArrayLike) -> 
     """
     require_both_directions(getattr(log_delta, "__self__", None))
     return _tradeoff(_as_tree(log_delta), checks.probability("fpr", fpr, lift=True))
-
-
-def tradeoff_of_concrete(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) -> Reals:
-    """`tradeoff_of_profile` for an expensive concrete profile, from few batched evaluations.
-
-    `log_delta` maps epsilons >= 0 of shape (points, *axes of the rates). Every rate keeps the best
-    bound found; 16 points at once bracket it until their bounds differ by 1e-10.
-    """
-    epsilon = np.concatenate([[0.0], np.geomspace(_LEAST_EPSILON, _LARGEST_EPSILON, _BATCH - 1)])
-    epsilon = epsilon.reshape(-1, *(1,) * fpr.ndim)
-    fnr = np.zeros(())
-    for _ in range(_ROUNDS):
-        value = np.asarray(best_of_supports(xp.asarray(epsilon), log_delta(epsilon), fpr))
-        fnr = np.maximum(fnr, np.max(value, axis=0))
-        best = np.argmax(value, axis=0)[None]
-        sides = np.maximum(best - 1, 0), np.minimum(best + 1, _BATCH - 1)
-        at_sides = (np.take_along_axis(value, side, 0) for side in sides)
-        if not np.any(np.maximum(*(fnr - x for x in at_sides)) > _CLOSE):  # NaN ends it
-            break
-        epsilons = np.broadcast_to(epsilon, value.shape)
-        low, high = (np.take_along_axis(epsilons, side, 0) for side in sides)
-        epsilon = low + (high - low) * np.linspace(0.0, 1.0, _BATCH).reshape(-1, *(1,) * fnr.ndim)
-    return xp.asarray(fnr)
-
-
-def tradeoff_line(log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray) -> np.ndarray:
-    """Lower bounds at a vector of rates, for a picture: all from the same few epsilons.
-
-    Every epsilon gives two lines below the trade-off function; the highest of all is taken.
-    """
-    spread = np.concatenate([[0.0], np.geomspace(_LEAST_EPSILON, _LARGEST_EPSILON, _LINES - 1)])
-    bounds = best_of_supports(xp.asarray(spread[:, None]), log_delta(spread)[:, None], fpr)
-    best_lines = np.argmax(np.asarray(bounds), axis=0)
-    ends = spread[max(np.min(best_lines) - 1, 0)], spread[min(np.max(best_lines) + 1, _LINES - 1)]
-    points = np.linspace(*ends, _LINES)
-    refined = best_of_supports(xp.asarray(points[:, None]), log_delta(points)[:, None], fpr)
-    return np.max(np.concatenate([np.asarray(bounds), np.asarray(refined)]), axis=0)
 
 
 @in_float64
@@ -156,33 +106,10 @@ def _tradeoff(log_delta: jax.tree_util.Partial, fpr: Reals) -> Reals:
     fpr = xp.broadcast_to(fpr, shape)
 
     def fnr(epsilon: Reals) -> Reals:
-        return _support(epsilon, log_delta(xp.abs(epsilon)), fpr[None])
+        return support(epsilon, log_delta(xp.abs(epsilon)), fpr[None])
 
-    value = _greatest(fnr, -_LARGEST_EPSILON, _LARGEST_EPSILON, shape)[1]
+    value = _greatest(fnr, -LARGEST_EPSILON, LARGEST_EPSILON, shape)[1]
     return xp.maximum(value, 0.0)
-
-
-def _support(epsilon: Reals, log_delta: Reals, fpr: Reals) -> Reals:
-    """A lower bound on the trade-off function from log delta at |epsilon|, rounded down."""
-    delta = round_up(xp.exp(log_delta), 8)
-    power = -xp.expm1(log_delta) * (1.0 - 8.0 * ULP)
-    cost = xp.exp(epsilon) * fpr * (1.0 + 8.0 * ULP)
-    falling = power - cost - ULP * (power + cost)
-    # fpr is near 1 in the first and near 0 in the second: neither subtracts what is lost.
-    by_symmetry = (1.0 - fpr) * (1.0 - ULP) - delta
-    by_symmetry = xp.maximum(by_symmetry - ULP * delta, power - fpr - ULP * (power + fpr))
-    flat = round_up(xp.exp(epsilon) * by_symmetry, -8)
-    either = xp.where(epsilon > 0, falling, xp.maximum(falling, flat))
-    return xp.where(epsilon < 0, flat, either)
-
-
-@in_float64(side=-1.0)
-@jitted
-def best_of_supports(epsilon: Reals, log_delta: Reals, fpr: ArrayLike) -> Reals:
-    """The better of the two bounds that each epsilon >= 0 gives, and 0."""
-    epsilon, log_delta, fpr = xp.broadcast_arrays(epsilon, log_delta, xp.asarray(fpr)[None])
-    sides = (_support(x, log_delta, fpr) for x in (epsilon, -epsilon))
-    return xp.maximum(xp.maximum(*sides), 0.0)
 
 
 def _greatest(
@@ -202,13 +129,13 @@ def _greatest(
 def _profile(tradeoff: jax.tree_util.Partial, epsilon: Reals, error: Reals) -> Reals:
     shape = xp.broadcast_shapes(epsilon.shape, jax.eval_shape(tradeoff, epsilon).shape)
     # A larger epsilon has a smaller delta, so that this one bounds it.
-    slope = xp.exp(xp.minimum(xp.broadcast_to(epsilon, shape), _LARGEST_EPSILON))
+    slope = xp.exp(xp.minimum(xp.broadcast_to(epsilon, shape), LARGEST_EPSILON))
 
     def gain(logit: Reals) -> Reals:
         fpr = sigmoid(logit)
         return 1.0 - tradeoff(fpr) - slope[None] * fpr
 
-    middle = sigmoid(_greatest(gain, -_LARGEST_EPSILON, 37.0, shape)[0])
+    middle = sigmoid(_greatest(gain, -LARGEST_EPSILON, 37.0, shape)[0])
     middle = xp.clip(middle, 1e-250, 1.0 - ULP)
     nearest = xp.minimum(middle, 1.0 - middle) * _NEAREST
     part = xp.expand_dims(xp.linspace(0.0, 1.0, _RATES), tuple(range(1, len(shape) + 1)))

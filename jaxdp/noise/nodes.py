@@ -101,10 +101,10 @@ def panels(breaks: Sequence[Reals], each: int = 32) -> Nodes:
     Returns:
         Places and weights of both rules, along a new last axis.
 
-    >>> import jax.numpy as jnp
+    >>> import numpy as np
     >>> import jaxdp as dp
-    >>> nodes = dp.own.panels((jnp.asarray(0.0), jnp.asarray(1.0)), each=2)
-    >>> print(f"{jnp.sum(nodes.weight[: nodes.first] * nodes.x[: nodes.first] ** 2):.12f}")
+    >>> nodes = dp.own.panels((np.asarray(0.0), np.asarray(1.0)), each=2)
+    >>> print(f"{np.sum(nodes.weight[: nodes.first] * nodes.x[: nodes.first] ** 2):.12f}")
     0.333333333333
     """
     x, weight, first = [], [], 0

@@ -12,7 +12,8 @@ from jaxdp._core import checks
 from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import require_both_directions
-from jaxdp.guarantee.tradeoff import tradeoff_line, tradeoff_of_profile
+from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
+from jaxdp.guarantee.tradeoff import tradeoff_of_profile
 from jaxdp.plot.style import axes_of, check_mapping, labelled, styled
 from jaxdp.risk import HasProfile
 
@@ -25,6 +26,8 @@ _SMALLEST_RATE = 1e-8
 _EPSILONS, _CLOSE = 186, 1e-2
 # Error of delta on linear axes. chosen: far below the width of a line
 _DELTA_CLOSE = 1e-4
+# Error of a rate beside it. chosen: the same
+_RATE_CLOSE = 1e-4
 _TITLE = "Trade-off functions"
 
 
@@ -72,7 +75,7 @@ def _linear(releases: Mapping[str, HasProfile], ax: Any) -> Any:
             require_both_directions(release)
             options = {"tolerance": _DELTA_CLOSE}
             rough = partial(bounded_range.rough_log_delta, release.terms, release.both, **options)
-            fnr = tradeoff_line(rough, rate)
+            fnr = np.asarray(tradeoff_by_lines(rough, rate, (), _RATE_CLOSE))
         else:
             fnr = np.asarray(tradeoff_of_profile(release.log_delta, rate))
         ax.plot(rate, fnr, label=label)

@@ -13,6 +13,8 @@ from compositions import KINDS
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 ROWS = references.load("engine.json")
 # Widest bracket of log delta of compositions without atoms, of few or equal releases with atoms.
 SMOOTH, KINKED = 1e-8, 1e-4

@@ -12,6 +12,8 @@ from kinds import KINDS, LEAST
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 EPSILONS = np.array([-3.0, -0.7, -0.1, 0.0, 0.2, 0.7, 0.71, 1.5, 4.0])
 
 

@@ -12,6 +12,8 @@ from kinds import EXACT_KINDS
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 @pytest.mark.parametrize("kind", EXACT_KINDS, ids=lambda k: type(k).__name__)
 def test_tradeoff_and_profile_are_one(kind):

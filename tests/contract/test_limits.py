@@ -8,6 +8,8 @@ import pytest
 import jaxdp as dp
 from jaxdp.design.families import FAMILIES
 
+pytestmark = pytest.mark.float64
+
 NONE = np.zeros((0,))
 TWO_BY_NONE = np.zeros((2, 0))
 NOISES = {

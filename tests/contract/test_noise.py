@@ -12,6 +12,8 @@ import pytest
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 def flipped_huber_boundaries(r, a=2.5):
     return [a * r, r * (r + 2 * a) / 2, (r * r + a * a) / 2, abs(r - 2 * a) * min(r / 2, a)]

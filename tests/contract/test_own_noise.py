@@ -7,6 +7,8 @@ import pytest
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 @dp.own.pytree
 class Claimed(dp.own.NumericalNoise):

@@ -14,6 +14,8 @@ from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.dominating_pair.replaced import Replaced
 from jaxdp.noise.nodes import along_last
 
+pytestmark = pytest.mark.float64
+
 
 @dp.own.pytree
 class Household(dp.own.DominatingPair):

@@ -15,6 +15,8 @@ from jaxdp.dominating_pair.known_guarantee import BoundedRange, RandomisedRespon
 from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.dominating_pair.replaced import Replaced
 
+pytestmark = pytest.mark.float64
+
 NOISES = {
     "gaussian": dp.Gaussian(1.3),
     "laplace": dp.Laplace(1.3),

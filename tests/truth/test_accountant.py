@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 # Atoms, and e^(-u / 2) in between.
 
 

@@ -8,6 +8,8 @@ import pytest
 import jaxdp as dp
 from jaxdp.accountant import inverse
 
+pytestmark = pytest.mark.float64
+
 # Excess of an answer over a bound that it may have: the stated error of most engines.
 CLOSE = 1e-6
 EXCESSES = np.exp(np.linspace(-12.0, 10.0, 160))  # orders, less 1

@@ -13,6 +13,8 @@ import pytest
 import jaxdp as dp
 from jaxdp._numeric.double_double import Double, dot_up, gap_up, product_up, sum_up
 
+pytestmark = pytest.mark.float64
+
 loss_of = dp.privacy_loss
 
 

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 import jaxdp as dp
 from jaxdp.noise.gaussian import log_delta_of_ratio
 
+pytestmark = pytest.mark.float64
+
 log_ratio = st.floats(-8, 3)
 epsilons = st.one_of(st.floats(-1000, 1000), st.floats(-12, 3).map(lambda e: 10.0**e), st.just(0.0))
 

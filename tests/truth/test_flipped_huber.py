@@ -13,6 +13,8 @@ from references import expected, records
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 def noise_of(row):
     return dp.FlippedHuber(row["params"]["alpha"], row["params"]["gamma"])

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 # Few points: as certain, not as narrow.
 POINTS = 2**12
 

@@ -10,6 +10,8 @@ from references import expected, records
 import jaxdp as dp
 from jaxdp.dominating_pair.known_guarantee import BoundedRange, Response
 
+pytestmark = pytest.mark.float64
+
 
 @pytest.fixture(autouse=True)
 def _many_digits():

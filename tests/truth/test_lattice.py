@@ -11,6 +11,8 @@ from scipy import stats
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 LANES = 24
 
 

@@ -9,6 +9,8 @@ import pytest
 import jaxdp as dp
 from jaxdp.dominating_pair.poisson import Poisson
 
+pytestmark = pytest.mark.float64
+
 
 def loss_of(noise, shift=1.0, *sampled):
     return dp.privacy_loss(dp.Mechanism(noise, shift, *sampled))

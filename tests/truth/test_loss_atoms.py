@@ -8,6 +8,8 @@ import jaxdp as dp
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.poisson import Poisson
 
+pytestmark = pytest.mark.float64
+
 NOISES = {
     "discrete_laplace": (dp.DiscreteLaplace(0.4), 3.0, 4),
     "wide_discrete_laplace": (dp.DiscreteLaplace(300.0), 2.0, 3),

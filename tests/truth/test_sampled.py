@@ -11,6 +11,8 @@ from references import expected, records
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 NOISES = {
     "subsampled_gaussian": lambda p: dp.Gaussian(p["sigma"]),
     "subsampled_laplace": lambda p: dp.Laplace(p["beta"]),

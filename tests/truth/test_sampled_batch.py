@@ -14,6 +14,8 @@ from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.dominating_pair.public_coin import PublicCoin
 
+pytestmark = pytest.mark.float64
+
 
 def language_models(rng, size):
     """Noise multipliers, rates, steps and deltas of trainings that rarely see a record."""

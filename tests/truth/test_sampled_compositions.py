@@ -8,6 +8,8 @@ from composition_checks import check, loss_of
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 def losses_of(noise, q, relation, edges):
     """Losses and masses of one sampled release of shift 1, at Gauss-Legendre nodes."""

@@ -7,6 +7,8 @@ from composition_checks import check, loss_of
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 RARE = pytest.mark.xfail(reason="rare hits", strict=False)
 
 

@@ -8,6 +8,8 @@ import pytest
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 def exact_replaced(q, ratio, epsilon):
     """log delta of the Gaussian mixtures: the threshold solves a quadratic equation in e^(cx)."""

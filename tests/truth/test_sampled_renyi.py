@@ -9,6 +9,8 @@ from references import expected, records
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 def test_reference_renyi():
     for quantity, direction in (("rdp", "remove"), ("rdp_add", "add")):

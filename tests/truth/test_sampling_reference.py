@@ -11,6 +11,8 @@ from scipy.stats import norm
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 VALUES = references.load("sampling.json")
 S = dp.sampling
 # Of delta and epsilon, relative, beyond what both state.

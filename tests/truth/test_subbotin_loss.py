@@ -13,6 +13,8 @@ from subbotin_closed_form import GENERATOR, POWERS, log_delta, loss, threshold
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 def check(shift, epsilon, power, limit=1e-12):
     value = np.asarray(dp.Subbotin(1.0, power).log_delta(shift, epsilon))

@@ -10,6 +10,8 @@ import pytest
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 # Scale, bound, shift: far and near ends, a short bound, a shift beyond the bound, the uniform law.
 CASES = (
     (1.0, 10.0, 1.0),

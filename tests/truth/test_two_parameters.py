@@ -14,6 +14,8 @@ import pytest
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 class Family(NamedTuple):
     noise: Callable[..., dp.own.Noise]

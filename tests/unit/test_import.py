@@ -48,6 +48,10 @@ def test_importing_loads_no_module():
     run(code)
 
 
+# Names of the top level. chosen: a reader finds one among them
+MOST_NAMES = 68
+
+
 def test_every_name_is_there():
     """What type checkers see is what there is, and a function is not hidden by its module."""
     tree = ast.parse((ROOT / "__init__.pyi").read_text())
@@ -59,7 +63,7 @@ def test_every_name_is_there():
     assert callable(dp.sweep)
     assert callable(dp.plot.profile)
     assert callable(dp.datasets.load)
-    assert len(seen) <= 65
+    assert len(seen) <= MOST_NAMES, sorted(seen)
     for name in ("nothing", "conftest", "_MISSING"):
         with pytest.raises(AttributeError, match=name):
             getattr(dp, name)

@@ -38,7 +38,7 @@ class Answer(NamedTuple):
     frozen: FrozenContour
 
 
-class _Curve(NamedTuple):
+class Curve(NamedTuple):
     """delta near an epsilon, in the unit of its contour."""
 
     stage: Stage
@@ -78,25 +78,36 @@ def log_delta_bounds(
 ) -> Answer:
     """Bounds on log delta at epsilons >= 0; `estimate` is an estimate, or NaN."""
 
+    log_delta = _or(estimate, rough_log_delta(stage, rows, epsilon))
+    log_delta = xp.clip(log_delta, rows.least_unit, -0.05)
+    place, planned = contour_for(stage, rows, blocks, log_delta, epsilon)
+    curve = curve_of(stage, rows, place, planned._replace(epsilon=epsilon), blocks)
+    found = curve.at(epsilon)
+    lost = curve.errors.lost + curve.errors.tilted_lost
+    least = xp.exp(log_least_delta(planned.bounds, epsilon) - planned.log_unit) + lost
+    ends = log_ends(planned.log_unit, found[0], curve.errors_at(epsilon, found), least)
+    return Answer(*ends, curve.frozen)
+
+
+def rough_log_delta(stage: Stage, rows: Rows, epsilon: Reals) -> Reals:
+    """Estimates of log delta at epsilons >= 0."""
+
     def rougher(_: Index | int, log_delta: Reals) -> Reals:
         found = _law(stage, rows, log_delta)[2].log_delta(epsilon)
         return xp.clip(found, rows.least_unit, -0.05)
 
-    log_delta = lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, FIRST_LOG_DELTA))
-    log_delta = xp.clip(_or(estimate, log_delta), rows.least_unit, -0.05)
-    place, planned = _planned(stage, rows, blocks, log_delta, epsilon)
-    curve = _curve(stage, rows, place, planned._replace(epsilon=epsilon), blocks)
-    found = curve.at(epsilon)
-    high, low = curve.errors_at(epsilon, found)
-    unit, value = planned.log_unit, found[0]
-    lost = curve.errors.lost + curve.errors.tilted_lost
-    least = xp.exp(log_least_delta(planned.bounds, epsilon) - unit) + lost
+    return lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, FIRST_LOG_DELTA))
+
+
+def log_ends(unit: Reals, value: Reals, excess_and_deficit: Pair, least: Reals) -> Pair:
+    """Bounds on log delta from a sum in its unit, its errors, and a bound in the same unit."""
+    high, low = excess_and_deficit
     upper = xp.minimum(_or(value + low, xp.inf), _or(least, xp.inf))
     # A sum that underflows is not 0.
     rounded = 4.0 * ULP * (1.0 + xp.abs(unit))
     upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)) + rounded, 0.0)
     lower = xp.minimum(unit + _log(value - high) - rounded, upper)
-    return Answer(_or(lower, -xp.inf), upper, curve.frozen)
+    return _or(lower, -xp.inf), upper
 
 
 def epsilon_bounds(
@@ -104,8 +115,8 @@ def epsilon_bounds(
 ) -> Answer:
     """Bounds on the least epsilon >= 0 at each delta; `estimate` is an estimate, or NaN."""
     log_delta = xp.log(delta)
-    place, planned = _planned(stage, rows, blocks, log_delta, None, estimate)
-    curve = _curve(stage, rows, place, planned, blocks)
+    place, planned = contour_for(stage, rows, blocks, log_delta, None, estimate)
+    curve = curve_of(stage, rows, place, planned, blocks)
     goal = xp.exp(log_delta - planned.log_unit)
     most = _chernoff_epsilon(curve, planned, log_delta, goal)
     root, lower, upper = _root_and_ends(curve, goal, most)
@@ -114,7 +125,7 @@ def epsilon_bounds(
     return Answer(lower, upper, curve.frozen._replace(epsilon=root))
 
 
-def _chernoff_epsilon(curve: _Curve, planned: Plan, log_delta: Reals, goal: Reals) -> Reals:
+def _chernoff_epsilon(curve: Curve, planned: Plan, log_delta: Reals, goal: Reals) -> Reals:
     """Chernoff's epsilon at delta less the mass beyond the nodes, which falls with epsilon."""
     first = least_epsilon(planned.bounds, log_delta)
     sum_errors = curve.errors
@@ -131,7 +142,7 @@ def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Parts]
     return place, nodes, guess.parts(rows, place, nodes, rows.tilts(log_delta))
 
 
-def _planned(
+def contour_for(
     stage: Stage,
     rows: Rows,
     blocks: Index | int,
@@ -165,7 +176,8 @@ def _planned(
     return place, plan.search(stage, rows, coarse, bounds, target)
 
 
-def _curve(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | int) -> _Curve:
+def curve_of(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | int) -> Curve:
+    """The sum of a contour, for epsilons near the one of its plan."""
     step, epsilon = 2.0 * xp.pi / planned.period, planned.epsilon
     frozen = FrozenContour(
         place,
@@ -212,7 +224,7 @@ def _curve(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | 
         relative,
         common.truncation,
     )
-    return _Curve(stage, pairs, sum_errors, frozen)
+    return Curve(stage, pairs, sum_errors, frozen)
 
 
 class _Search(NamedTuple):
@@ -225,7 +237,7 @@ class _Search(NamedTuple):
     rounds: Index | int
 
 
-def _root_and_ends(curve: _Curve, goal: Reals, most: Reals) -> tuple[Reals, ...]:
+def _root_and_ends(curve: Curve, goal: Reals, most: Reals) -> tuple[Reals, ...]:
     """Epsilon at which the sum equals the goal, safe ends around it, and the error there."""
     zero = xp.zeros_like(most)
 
@@ -243,7 +255,7 @@ def _root_and_ends(curve: _Curve, goal: Reals, most: Reals) -> tuple[Reals, ...]
     return at[0], lower, upper
 
 
-def _stepped(curve: _Curve, goal: Reals, side: Reals, state: _Search) -> _Search:
+def _stepped(curve: Curve, goal: Reals, side: Reals, state: _Search) -> _Search:
     """A step: on the logarithm within a bracket for the root, past the goal for an end."""
     at = state.at
     found = curve.at(at)

@@ -98,7 +98,7 @@ def steps(question: Question, near: float) -> tuple[Step, ...]:
     # Below the least unit a contour only has Chernoff's bounds.
     least = LEAST_UNIT if question == "log delta" else -np.inf
     return (
-        Step(partial(_ENGINES[question], BULK, mixtures_of), more_than=FEW),
+        Step(partial(_ENGINES[question], BULK, mixtures_of), more_than=FEW, if_unanswered=True),
         Step(
             partial(_ENGINES[question], LONG, mixtures_of),
             near,
@@ -131,13 +131,13 @@ def log_bounds(
     guess = xp.where(near, 0.5 * (known.lower + known.upper), xp.nan)
     found = _bounds("log delta", stage, Batch(rows, at), guess, blocks)
     lower = xp.where(epsilon <= LARGEST_EPSILON, found.lower, -xp.inf)
-    lower, upper = _with_infinite(rows, LogBounds(lower, found.upper))
-    bad = xp.isnan(_sum_of(rows) + epsilon)
+    lower, upper = with_infinite(rows, LogBounds(lower, found.upper))
+    bad = xp.isnan(sum_of(rows) + epsilon)
     upper = xp.where(bad, xp.nan, xp.minimum(upper, log_hit))
     return LogBounds(xp.minimum(lower, upper), upper)
 
 
-def _with_infinite(rows: Any, bounds: LogBounds) -> LogBounds:
+def with_infinite(rows: Any, bounds: LogBounds) -> LogBounds:
     """Bounds on log delta with infinite losses, from bounds for the finite losses."""
     infinite = log_of_infinite(rows.log_finite)
     has_infinite = infinite != -xp.inf  # true for NaN, which stays
@@ -157,7 +157,7 @@ def epsilon_bounds(
     near = known.upper - known.lower < GUESSED * (0.1 + known.lower)
     guess = xp.where(near, 0.5 * (known.lower + known.upper), xp.nan)
     found = _bounds("epsilon", stage, Batch(rows, safe), guess, blocks)
-    bad = xp.isnan(_sum_of(rows) + delta)
+    bad = xp.isnan(sum_of(rows) + delta)
     met = inside & (xp.log(xp.where(inside, delta, 0.5)) >= log_hit)
     lower, upper = (xp.where(met, 0.0, x) for x in found)
     impossible = xp.where(delta > 0, xp.inf, 0.0)
@@ -166,7 +166,7 @@ def epsilon_bounds(
     return LogBounds(xp.minimum(lower, upper), upper)
 
 
-def _sum_of(rows: Any) -> Reals:
+def sum_of(rows: Any) -> Reals:
     """Sum of a lane's parameters: NaN where one is bad."""
     return sum((xp.sum(x, tuple(range(1, x.ndim))) for x in rows.parameters), start=xp.zeros(()))
 
@@ -233,7 +233,7 @@ def _stage_and_slopes(
 
     def of_chunk(at: tuple[Batch, Reals]) -> tuple[LogBounds, Batch | None]:
         lanes, guess = at
-        rows = _reversed(lanes.rows)
+        rows = lanes_last(lanes.rows)
         answer = _CURVES[question](stage, rows, lanes.value, guess, blocks)
         bounds = LogBounds(answer.lower, answer.upper)
         if not with_slopes:
@@ -244,7 +244,7 @@ def _stage_and_slopes(
             scale = xp.where(falls, -1.0 / xp.where(falls, of_epsilon, -1.0), 0.0)
             of_rows = jax.tree.map(lambda x: scale * x, of_rows)
             of_epsilon = -scale / lanes.value
-        return bounds, Batch(_reversed(of_rows), of_epsilon)
+        return bounds, Batch(lanes_last(of_rows), of_epsilon)
 
     with jax.numpy_rank_promotion("allow"):
         if chunk == size:
@@ -253,7 +253,7 @@ def _stage_and_slopes(
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:size], found)
 
 
-def _reversed(rows: Any) -> Any:
+def lanes_last(rows: Any) -> Any:
     """Rows with their axes reversed."""
     return jax.tree.map(lambda x: x.T, rows)
 

@@ -96,19 +96,22 @@ def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | Non
     Returns:
         theta of every chain, (chains, p).
 
-    Plans and keys of different numbers: `ValueError`.
+    Plans and keys of different numbers, and plans that JAX has rounded to float32 (stack them with
+    NumPy): `ValueError`.
 
     >>> import jax
+    >>> import numpy as np
     >>> import jaxdp as dp
     >>> descent = dp.solvers.coordinate_descent
     >>> ridge = {"loss": "squared", "penalty": dp.solvers.L2(0.5)}
     >>> problem = dp.solvers.glm([[1.0, 0.0], [0.0, 1.0]], [1.0, -1.0], **ridge)
     >>> plan = descent.noiseless_plan([0.5, 0.5], passes=20)
-    >>> plans = jax.tree.map(lambda x: jax.numpy.stack([x] * 3), plan)
+    >>> plans = jax.tree.map(lambda x: np.stack([x] * 3), plan)
     >>> descent.run_many(problem, plans, jax.random.split(jax.random.key(0), 3)).shape
     (3, 2)
     """
     check(problem, plans)
+    checks.require_float64(plans.steps.dtype, "plans")
     keys = unshared(keys, problem, plans)
     chains = keys.shape[0]
     if plans.steps.ndim != 2 or plans.steps.shape[0] != chains:

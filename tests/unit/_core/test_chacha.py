@@ -11,6 +11,8 @@ import jaxdp as dp
 from jaxdp._core import chacha
 from jaxdp._core.random_key import is_secure, kind_of, stored_key
 
+pytestmark = pytest.mark.float64
+
 
 def words_of(data):
     return [jnp.uint32(x) for x in np.frombuffer(bytes.fromhex(data), dtype="<u4")]

@@ -11,6 +11,8 @@ from processes import process
 import jaxdp as dp
 from jaxdp._core import compilation
 
+pytestmark = pytest.mark.float64
+
 
 def test_known_losses_are_computed_outside_a_trace():
     """An array that a transformed function closes over is not traced into it."""

@@ -13,6 +13,8 @@ import jaxdp as dp
 from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import lax, slope, updated, vmap, xp
 
+pytestmark = pytest.mark.float64
+
 COMPILED = "/jax/core/compile/backend_compile_duration"
 TRAINING = {"sampling_prob": 0.01, "steps": 1000}
 OF_SIZE = {"dataset_size": 60_000, "batch_size": 600}

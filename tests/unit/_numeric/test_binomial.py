@@ -8,6 +8,8 @@ import pytest
 
 from jaxdp._numeric import binomial
 
+pytestmark = pytest.mark.float64
+
 
 def log_binomial_tails(n, k, q):
     return binomial.log_binomial_tails(*(jnp.asarray(x) for x in (n, k, q)))

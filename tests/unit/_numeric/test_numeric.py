@@ -13,6 +13,8 @@ from jaxdp._numeric import double_double, elementary
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair, mills_slope
 from jaxdp._numeric.search import bisect, last_feasible, least_value, secant_bracket, zoom
 
+pytestmark = pytest.mark.float64
+
 
 def sinhc_truth(x):
     return mp.sinh(x) / x - 1

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 def divergence(bound, t, order):
     """Of the losses t and t - bound, under the law that has E e^-L = 1."""

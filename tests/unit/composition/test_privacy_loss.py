@@ -15,6 +15,8 @@ from references import expected, records
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 def loss_of(noise, shift=1.0):
     return dp.privacy_loss(dp.Mechanism(noise, shift))

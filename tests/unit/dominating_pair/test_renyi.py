@@ -12,6 +12,8 @@ from references import expected, records
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 ORDERS = np.array([1.25, 2.0, 5.0, 32.0, 500.0])
 VALUES = 0.1 * ORDERS
 

@@ -12,6 +12,8 @@ import pytest
 import jaxdp as dp
 from jaxdp import dpsgd
 
+pytestmark = pytest.mark.float64
+
 # Bits below a threshold of the multiples that clipped entries are. derived: as `clip_groups` says
 BITS = 30
 

@@ -12,6 +12,8 @@ from processes import run
 import jaxdp as dp
 from jaxdp import dpsgd
 
+pytestmark = pytest.mark.float64
+
 RECORDS = 40
 RNG = np.random.default_rng(0)
 FEATURES, LABELS = RNG.normal(size=(RECORDS, 3)).astype(np.float32), RNG.integers(0, 2, RECORDS)

@@ -11,6 +11,8 @@ from jaxdp import dpsgd
 from jaxdp.dpsgd.clipping import Outer, clipped_sums
 from jaxdp.dpsgd.dense_layers import gradients_of
 
+pytestmark = pytest.mark.float64
+
 RNG = np.random.default_rng(0)
 WIDTH = 4
 # Two layers of one shape: an inner `jit` is one program for both.

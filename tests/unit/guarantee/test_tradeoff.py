@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from references import expected, ratio_of, records
 
 import jaxdp as dp
+from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
 from jaxdp.guarantee.tradeoff import profile_of_tradeoff
 
 RATES = np.array([1e-12, 1e-6, 0.01, 0.2, 0.5, 0.9, 1 - 1e-9])
@@ -86,6 +87,48 @@ def test_privacy_loss_has_a_tradeoff():
     fpr = np.array([1e-6, 0.1, 0.6])
     np.testing.assert_allclose(total.tradeoff(fpr), dp.GDP(1.0).tradeoff(fpr), rtol=1e-9)
     np.testing.assert_allclose(1 - total.tradeoff(0.1), 0.3891439292442, atol=1e-6)
+
+
+def counted(log_delta):
+    """The profile, and the numbers of epsilons of its calls."""
+    sizes = []
+
+    def call(epsilon):
+        assert np.all(epsilon >= 0)
+        sizes.append(np.size(epsilon))
+        return np.asarray(log_delta(epsilon))
+
+    return call, sizes
+
+
+@pytest.mark.parametrize("kind", [dp.GDP(0.05), dp.GDP(0.8), dp.GDP(6.0), dp.PureDP(0.7)])
+def test_many_rates_share_epsilons(kind):
+    rates = np.concatenate([[0.0, 1.0], np.geomspace(1e-6, 0.99, 198)])
+    log_delta, sizes = counted(kind.log_delta)
+    fnr = np.asarray(tradeoff_by_lines(log_delta, rates, ()))
+    truth = np.asarray(kind.tradeoff(rates))  # rounded down by 1e-14
+    assert np.all((fnr <= truth + 5e-14) & (fnr >= truth - 1.1e-10))
+    # A search for each rate takes 50 to 100 epsilons a rate.
+    assert len(sizes) <= 6
+    assert sum(sizes) <= 13 * rates.size
+    log_delta, sizes = counted(kind.log_delta)
+    tradeoff_by_lines(log_delta, rates, (), 1e-3)
+    assert sum(sizes) <= 4 * rates.size
+
+
+def test_a_batch_of_losses_has_epsilons_of_its_own():
+    mu, rates = np.array([[0.3], [2.0], [0.0]]), np.array([1e-4, 0.2, 0.7, 0.9999])
+    truth = np.asarray(dp.GDP(mu).tradeoff(rates))
+    log_delta, sizes = counted(lambda epsilon: dp.GDP(mu).log_delta(epsilon))
+    fnr = np.asarray(tradeoff_by_lines(log_delta, rates, mu.shape))
+    np.testing.assert_allclose(fnr, truth, atol=1.1e-10)
+    assert np.all(fnr <= truth + 5e-14)
+    assert len(sizes) <= 7
+    of_each = np.asarray(tradeoff_by_lines(dp.GDP(mu[:, 0]).log_delta, rates[:3], (3,)))
+    np.testing.assert_allclose(of_each, np.diagonal(truth), atol=1.1e-10)
+    bad = tradeoff_by_lines(lambda e: np.where(mu == 2.0, np.nan, 0.0 * e - 1), rates, mu.shape)
+    np.testing.assert_array_equal(np.isnan(bad), np.isnan(bad[:, :1]) & np.ones((3, 4), bool))
+    assert np.isnan(bad).any(axis=1).tolist() == [False, True, False]
 
 
 @given(st.floats(1e-3, 8), st.floats(-30, 60))

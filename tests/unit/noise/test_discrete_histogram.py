@@ -15,6 +15,8 @@ import jaxdp as dp
 from jaxdp.dominating_pair.finite import worst_of_shifts
 from jaxdp.optimal.exact import exact_delta
 
+pytestmark = pytest.mark.float64
+
 WEIGHTS = (1, 2, 5, 11, 30, 11, 5, 2, 1)
 ROWS = references.load("optimal_noise.json")
 COUNTS = [r for r in ROWS if r["quantity"].startswith("optimal integer-valued noise")]

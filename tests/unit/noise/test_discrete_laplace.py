@@ -13,6 +13,8 @@ from references import expected, records
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 GENERATOR = np.random.default_rng(21)
 
 

@@ -13,6 +13,8 @@ from references import expected, records
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 # Digits for 1 - delta down to 1e-300.
 DIGITS = 700
 

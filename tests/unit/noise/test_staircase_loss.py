@@ -15,6 +15,8 @@ from test_staircase import DIGITS, around, close, random_points
 import jaxdp as dp
 from jaxdp.noise.kernels.staircase_loss import place
 
+pytestmark = pytest.mark.float64
+
 
 def masses(epsilon, sensitivity, split, shift):
     """p_j for j >= 1, step by step: the closed form before its sums; p_-j = b^j p_j."""

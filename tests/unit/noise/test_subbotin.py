@@ -13,6 +13,8 @@ from subbotin_closed_form import POWERS, survival
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 
 @pytest.mark.parametrize("power", POWERS)
 def test_tails_and_their_inverse(power):

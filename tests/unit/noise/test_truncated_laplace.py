@@ -13,6 +13,8 @@ from references import expected, records
 
 import jaxdp as dp
 
+pytestmark = pytest.mark.float64
+
 GENERATOR = np.random.default_rng(20)
 SHAPES = ((1.0, 5.0), (2.0, 0.1), (0.3, 12.0), (1e5, 1.0), (1.0, 700.0))  # scale, bound
 SHARES = (1e-9, 0.3, 0.999, 1.0, 1.0000001, 1.6, 1.9999)  # shift / bound

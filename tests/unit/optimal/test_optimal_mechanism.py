@@ -15,6 +15,8 @@ from jaxdp.optimal.measure import measure_of
 from jaxdp.optimal.table import close_points, exact_table_delta, felt_sensitivity
 from jaxdp.optimal.table_program import KernelProgram, Multipliers, table_bound
 
+pytestmark = pytest.mark.float64
+
 ROUNDING = "data dependent optimum, stochastic-rounding mechanism (lower cert, upper)"
 
 

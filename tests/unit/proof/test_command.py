@@ -109,9 +109,9 @@ def test_without_jax_and_numpy(files):
 
 def test_a_line_of_a_statement():
     training = {"sampling_prob": 0.01, "steps": 1000}
-    text = dp.dpsgd.statement(1.0, 1e-6, proof=True, **training)
+    text = str(dp.dpsgd.statement(1.0, 1e-6, proof=True, **training))
     assert text.splitlines()[-1] == "Proved in ball arithmetic: delta(2.125) <= 1e-06."
-    assert text.startswith(dp.dpsgd.statement(1.0, 1e-6, **training))
+    assert text.startswith(str(dp.dpsgd.statement(1.0, 1e-6, **training)))
     arguments = "--noise-multiplier", 1, "--delta", 1e-6, "--sampling-prob", 0.01, "--steps", 1000
     done = process("-m", "jaxdp", "statement", *arguments, "--proof")
     assert done.stdout.splitlines()[-1] == text.splitlines()[-1]

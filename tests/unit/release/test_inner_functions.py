@@ -11,6 +11,8 @@ from processes import run
 import jaxdp as dp
 from jaxdp._core.random_key import checked_key
 
+pytestmark = pytest.mark.float64
+
 MECHANISM = dp.Mechanism(dp.Gaussian(1.0), 1.0)
 VALUES = jnp.arange(3.0)
 KEY = jax.random.key(0)

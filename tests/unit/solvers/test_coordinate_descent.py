@@ -11,6 +11,8 @@ from jaxdp import datasets
 from jaxdp.solvers import L1, L2, coordinate_smoothness, glm
 from jaxdp.solvers import coordinate_descent as cd
 
+pytestmark = pytest.mark.float64
+
 
 @pytest.mark.float64
 def test_the_run_is_the_written_algorithm():

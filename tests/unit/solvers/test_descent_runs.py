@@ -12,6 +12,8 @@ from jaxdp._core.random_key import key_for
 from jaxdp.solvers import L2, Problem, bounded_smoothness, glm, private_smoothness
 from jaxdp.solvers import coordinate_descent as cd
 
+pytestmark = pytest.mark.float64
+
 
 def test_a_batch_of_chains_is_the_chains_one_by_one():
     keys = jax.random.split(KEY, 3)

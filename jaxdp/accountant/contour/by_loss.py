@@ -1,0 +1,131 @@
+"""Steps of the cascade that answer the values of one loss together (`shared`), if they are many.
+
+Values of one loss are those whose terms are equal, byte by byte. The contours of the losses used
+last are kept: they are functions of the loss alone, so that an answer does not depend on them.
+Chosen by `engines` as the first step of concrete values. What it does not answer goes on alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxdp._core.tracing import kernel
+from jaxdp._core.types import Lanes
+from jaxdp.accountant.bounds import LogBounds, of_numpy
+from jaxdp.accountant.cascade import Step
+from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.contour import shared
+from jaxdp.accountant.contour.engine import (
+    BLOCKS,
+    LAW_BLOCKS,
+    LONG,
+    MOST_LEFT,
+    OF_LAWS,
+    Maker,
+    Question,
+    at_once,
+    sum_of,
+)
+from jaxdp.accountant.contour.laws import laws_of
+from jaxdp.accountant.contour.mixtures import mixtures_of
+from jaxdp.accountant.contour.nodes import Stage
+from jaxdp.accountant.losses import Loss, losses_of
+
+# Width of a smoothed total's bracket that 16 times as many points leave wide. derived: over 16^2 it
+# is above the width from which on the next engine is evaluated
+HOPELESS = 3e-4
+KEPT = 8  # losses whose contours are kept. chosen: 100 kB each, with all blocks 8 MB
+
+
+class _Way(NamedTuple):
+    """Rows of laws or of mixtures."""
+
+    stage: Stage
+    rows_of: Maker
+    fewest: int  # values of a loss. measured: as many take as long alone
+
+
+MIXTURES = _Way(LONG, mixtures_of, 24)
+LAWS = _Way(OF_LAWS, laws_of, 12)
+_ANSWERS: dict[Question, shared.Answer] = {
+    "log delta": shared.log_delta,
+    "epsilon": shared.epsilon,
+}
+
+
+def mixture_step(question: Question, near: float) -> Step:
+    """The step of sampled Gaussians, with more points where a bracket is wider than `near`."""
+    engine = partial(_bounds, question, MIXTURES)
+    return Step(engine, near, BLOCKS, concrete_only=True, most_left=MOST_LEFT)
+
+
+def law_step(question: Question) -> Step:
+    """The step of any laws."""
+    engine = partial(_bounds, question, LAWS)
+    return Step(engine, shared.CLOSE, LAW_BLOCKS, concrete_only=True, most_left=MOST_LEFT)
+
+
+def _bounds(
+    question: Question, way: _Way, terms: Terms, values: Lanes, known: LogBounds, blocks: int
+) -> LogBounds:
+    """Bounds of the lanes whose loss has enough of them, or was answered before."""
+    bounds: Any = of_numpy(np.full(values.shape, -np.inf), np.full(values.shape, np.inf))
+    was_answered = np.isfinite(known.lower)
+    if values.size < way.fewest and not was_answered.any():
+        return bounds
+    losses = losses_of(terms)
+    losses = [x for x in losses if x.lanes.size >= way.fewest or was_answered[x.lanes].any()]
+    if not losses:
+        return bounds
+    with kernel(), jax.numpy_rank_promotion("allow"):
+        if blocks > 1:
+            width = np.asarray(known.upper) - np.asarray(known.lower)
+            losses = [x for x in losses if _can_narrow(way, terms, x, width[x.lanes])]
+            if not losses:
+                return bounds
+        nodes = way.rows_of(losses[0].of(terms))[0].nodes(way.stage)
+        size = max(at_once(way.stage, nodes, True) // shared.CONTOURS, 1)
+        for start in range(0, len(losses), size):
+            part = losses[start : start + size]
+            for loss, of in zip(part, _contours(way, blocks, terms, part), strict=True):
+                found = _ANSWERS[question](of, values[loss.lanes])
+                bad = np.isnan(sum_of(of.rows))
+                lower, upper = (bad | np.isnan(x) for x in found)
+                bounds.lower[loss.lanes] = np.where(lower, -np.inf, found.lower)
+                bounds.upper[loss.lanes] = np.where(upper, np.inf, found.upper)
+    return bounds
+
+
+def _can_narrow(way: _Way, terms: Terms, loss: Loss, width: np.ndarray) -> bool:
+    """False if more points leave the brackets of a smoothed total wide."""
+    return bool(width.min() <= HOPELESS) or not _contours(way, 1, terms, [loss])[0].is_smoothed
+
+
+_kept: OrderedDict[Any, shared.Contours] = OrderedDict()  # the last used one last
+_lock = threading.Lock()
+
+
+def _contours(way: _Way, blocks: int, terms: Terms, losses: list[Loss]) -> list[shared.Contours]:
+    """The contours of losses, kept or new."""
+    keys = [(way, blocks, x.key) for x in losses]
+    with _lock:
+        found = {key: _kept[key] for key in keys if key in _kept}
+    missing = {key: x for key, x in zip(keys, losses, strict=True) if key not in found}
+    if missing:
+        lanes = [x.of(terms) for x in missing.values()]
+        joined = jax.tree.map(lambda *x: np.concatenate(x), *lanes)
+        new = shared.built(way.stage, way.rows_of, joined, blocks)
+        found.update(zip(missing, new, strict=True))
+    with _lock:
+        for key in keys:
+            _kept[key] = found[key]
+            _kept.move_to_end(key)
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    return [found[key] for key in keys]
