@@ -75,8 +75,7 @@ def train(
         any number of records unless the scheme requires a public size.
 
     `ValueError`, before anything is drawn, for arrays of different lengths, no records, parameters
-    of another plan or of another type than floating point, calls inside of `jit` or `vmap`, and a
-    file of another plan, key, loss, optimizer, data or initial parameters.
+    of another plan or type, calls inside of `jit` or `vmap`, and a file of another training.
 
     >>> import jax
     >>> import jax.numpy as jnp
