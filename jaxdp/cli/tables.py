@@ -22,6 +22,11 @@ from jaxdp.cli.base import (
 from jaxdp.cli.records import Encoding, read_columns, require_column
 
 _SUFFIXES = (".csv", ".json")
+# Columns of a released CSV file beside those of the cells.
+_TAKEN = (
+    *("name", "category", "value", "half_width", "level", "jointly"),
+    *("rho", "sampling_error", "epsilon", "delta", "relation"),
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -55,9 +60,9 @@ def run(
             return _expected(table_plan)
         columns = read_columns(file, encoding)
         for query in table_plan.queries:
-            if query.entry.column is not None:
-                place = f"{query.entry.where}: column"
-                require_column(file, columns, query.entry.column, place)
+            for name in query.entry.columns:
+                key = "column" if name == query.entry.column else "column of cells"
+                require_column(file, columns, name, f"{query.entry.where}: {key}")
         table = library().tables.release(columns, table_plan)
         rows = [row._asdict() for row in table.rows]
         return _report(table_plan, rows), _lines(rows)
@@ -91,6 +96,7 @@ def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "rows": rows,
         "level": plan.level,
+        "jointly": plan.jointly,
         **numbers,
         "relation": "add_remove",
         "guarantee": (
@@ -117,8 +123,16 @@ def _expected(plan: Any) -> tuple[dict[str, Any], str]:
 
 def _lines(rows: list[dict[str, Any]]) -> str:
     """A table in columns."""
-    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    names = [name for name in rows[0] if name != "cell"]
+    cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
     return "\n".join(in_columns(cells))
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with a column for each column of its cell, which may have the name of another."""
+    others = {name: value for name, value in row.items() if name != "cell"}
+    cell = {f"by {n}" if n in _TAKEN else n: x for n, x in row["cell"].items()}
+    return {"name": others.pop("name"), "category": others.pop("category"), **cell, **others}
 
 
 def _cell(value: Any) -> str:
@@ -133,7 +147,9 @@ def _in_format(path: Path, answer: dict[str, Any]) -> str:
         return as_text(answer) + "\n"
     text = io.StringIO()
     promise = {k: x for k, x in answer.items() if k not in ("rows", "guarantee")}
-    writer = csv.DictWriter(text, [*answer["rows"][0], *promise])
+    rows = [_flat(row) for row in answer["rows"]]
+    by = dict.fromkeys(name for row in rows for name in row if name not in _TAKEN)
+    writer = csv.DictWriter(text, ["name", "category", *by, "value", "half_width", *promise])
     writer.writeheader()
-    writer.writerows(row | promise for row in answer["rows"])
+    writer.writerows(row | promise for row in rows)
     return text.getvalue()
