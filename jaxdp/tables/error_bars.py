@@ -10,9 +10,9 @@ that its ends, by Chernoff's inequality, are passed with a small part of the pro
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +37,8 @@ _NOTHING = 1e-20
 _MOST_WHOLE = 2.0**14
 
 
-class Term(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Term:
     """`count` independent noises, each times `weight` > 0.
 
     is_whole: they are whole numbers, by rounding if the noise is continuous.
@@ -116,7 +117,7 @@ def _end(terms: Sequence[Term], miss: float) -> float:
     rounded = sum(t.count * t.weight**2 for t in terms if t.is_whole and not t.noise.on_integers)
     rounding = math.sqrt(0.5 * rounded * math.log(4.0 / miss))
     log = math.log((4.0 if rounded else 2.0) / miss)
-    scales = [t.weight * float(np.asarray(t.noise.scale)) for t in terms]
+    scales = [t.weight * _scale(t.noise) for t in terms]
     limits = [
         1.0 / scale for t, scale in zip(terms, scales, strict=True) if _has_long_tails(t.noise)
     ]
@@ -130,10 +131,14 @@ def _has_long_tails(noise: Noise) -> bool:
     return isinstance(noise, Laplace | DiscreteLaplace)
 
 
+def _scale(noise: Noise) -> float:
+    return float(np.asarray(noise.scale))  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def _log_moment(term: Term, slopes: np.ndarray) -> np.ndarray:
     """log E exp(slope * weight * noise), or a bound on it."""
     noise, x = term.noise, slopes * term.weight
-    scale = float(np.asarray(noise.scale))
+    scale = _scale(noise)
     if isinstance(noise, Laplace):
         return -np.log1p(-np.square(x * scale))
     if isinstance(noise, DiscreteLaplace):

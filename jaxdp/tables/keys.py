@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from jaxdp.tables.cells import CELL_KEYS, MOST_CELLS, Cells, cells_of
 from jaxdp.tables.fields import flag_of, number_of, one_of, require_known, text_of
 from jaxdp.tables.labels import normal
+from jaxdp.tables.missing import DROP, Missing, missing_of
 
 # Distance of two bounds. chosen: one over the largest number of a plan
 _LEAST = 1e-100
@@ -21,7 +22,7 @@ _LARGEST_RATIO = 1e12
 _MOST_COLUMNS = 6
 STATISTICS = ("count", "sum", "mean")
 _KEYS = (
-    *("name", "statistic", "column", "by", "margins", *CELL_KEYS, "lower", "upper"),
+    *("name", "statistic", "column", "by", "margins", *CELL_KEYS, "lower", "upper", "missing"),
     *("noise", "weight", "scale"),
 )
 
@@ -42,6 +43,7 @@ class Entry(NamedTuple):
     margins: bool
     lower: float
     upper: float
+    missing: Missing
     unit: Fraction | None
     noise: str
     weight: float
@@ -73,6 +75,8 @@ def entries_of(
         place = f"plan: release {index + 1}"
         require_known(place, table, _KEYS)
         noise = one_of(place, {"noise": default, **table}, "noise", noises)
+        if table.get("statistic") != "count":
+            table = {"missing": plan.get("missing"), **table}
         entries.append(_entry(place, table, noise, columns, zone))
     names = [entry.name for entry in entries]
     for entry in entries:
@@ -92,6 +96,8 @@ def is_number_of(entry: Entry, count: Entry) -> bool:
     """
     if count.statistic != "count":
         return False
+    if count.column != (entry.column if entry.missing == DROP else None):
+        return False
     more = [cells for cells in count.cells if cells not in entry.cells]
     return all(c in count.cells for c in entry.cells) and all(c.has_other for c in more)
 
@@ -99,6 +105,10 @@ def is_number_of(entry: Entry, count: Entry) -> bool:
 def _missing(entry: Entry) -> str:
     by = ", ".join(f'"{cells.column}"' for cells in entry.cells)
     how = f"by = [{by}]" if by else "no column"
+    if entry.missing == DROP:
+        how = f'column = "{entry.column}" and missing = "drop"' + (
+            f" and by = [{by}]" if by else ""
+        )
     return f'add a [[release]] with statistic = "count" and {how}'
 
 
@@ -139,16 +149,23 @@ def _entry(
     column = text_of(place, table, "column")
     column = None if column is None else normal(column)
     lower, upper = _bounds(place, table, statistic)
-    cells = _groups(place, table, columns)
+    cells, missing = _groups(place, table, columns), missing_of(place, table, lower, upper)
     if statistic == "count":
         own = cells_of(place, column or "", table, zone)
         if column is None and own is not None:
             raise ValueError(f"{place}: column must be given")
-        if column is not None and (own is None or cells):
+        if own is not None and cells:
             raise ValueError(
-                f"{place}: a count of a column must have categories, bins or a unit, and no by"
+                f"{place}: a count by must have no categories, bins or unit of its own"
             )
-        column, cells = None, cells if own is None else (own,)
+        if column is not None and (own is None) != (missing == DROP):
+            raise ValueError(
+                f"{place}: a count of a column must have categories, bins or a unit, or count its "
+                'values: missing = "drop"'
+            )
+        if column is None and missing is not None:
+            raise ValueError(f"{place}: column must be given beside missing")
+        column, cells = (column, cells) if own is None else (None, (own,))
     else:
         for key in CELL_KEYS:
             if key in table and key != "unit":
@@ -169,6 +186,7 @@ def _entry(
         margins,
         lower,
         upper,
+        missing,
         None if statistic == "count" else _unit(place, table),
         noise,
         _positive(place, {"weight": 1.0, **table}, "weight"),

@@ -40,7 +40,8 @@ def families_of(entries: Sequence[Entry]) -> list[tuple[int, ...]]:
     families = dict[object, list[int]]()
     for i, entry in enumerate(entries):
         partial = frozenset(cells for cells in entry.cells if not cells.has_other)
-        key = (entry.statistic, entry.column, entry.lower, entry.upper, partial)
+        values = (entry.column, entry.lower, entry.upper, entry.missing)
+        key = (entry.statistic, values, partial)
         families.setdefault(key, []).append(i)
     return [tuple(members) for members in families.values()]
 

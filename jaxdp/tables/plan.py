@@ -34,16 +34,8 @@ _LARGEST_LEVEL = 1.0 - 1e-6
 # Least probability that one of many bars misses. chosen: far above the rounding of levels near 1
 _LEAST_MISS = 1e-11
 _KEYS = (
-    "epsilon",
-    "delta",
-    "rho",
-    "noise",
-    "level",
-    "jointly",
-    "ledger",
-    "zone",
-    "columns",
-    "release",
+    *("epsilon", "delta", "rho", "noise", "level", "jointly", "ledger", "zone", "columns"),
+    *("missing", "release"),
 )
 
 
@@ -97,10 +89,12 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
             = true adds a cell of all others. A table `release` for each statistic: `statistic` is
             "count", "sum" or "mean" (of a `column` clipped to the public `lower` and `upper`), of
             all records or in the cells of the columns `by`; `margins` = true adds sums over cells;
-            `unit`, which a sum is rounded to; `name`; `noise`; and `weight` or `scale`. A count of
-            a `column` may have the keys of its cells itself. Noise scales are multiplier *
-            sensitivity / weight, or multiplier * scale (in the column's unit); the weight is 1 if
-            left out.
+            `unit`, which a sum is rounded to; `missing`, "drop" or a number within the bounds that
+            stands for missing values (of the plan: for all sums and means); `name`; `noise`; and
+            `weight` or `scale`. A count of a `column` may have the keys of its cells itself, or
+            `missing` = "drop", and counts the values that are not missing. Noise scales are
+            multiplier * sensitivity / weight, or multiplier * scale (in the column's unit); the
+            weight is 1 if left out.
 
     Returns:
         A `TablePlan` with the least multiplier that the budget allows under exact composition

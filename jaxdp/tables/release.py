@@ -108,7 +108,7 @@ def _drawn(
 def _chunks(columns: Columns | Iterable[Columns]) -> Iterator[dict[str, list[Any]]]:
     """The chunks of records by normal name, each with columns of one length."""
     # Frames of pandas are no mappings, and have items.
-    chunks = [columns] if hasattr(columns, "items") else columns
+    chunks: Any = [columns] if hasattr(columns, "items") else columns
     names = None
     for chunk in chunks:
         by_name = {

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp.tables.cells import Cells, Sorter
-from jaxdp.tables.labels import number_in
+from jaxdp.tables.missing import DROP, numbers_of, present, require_present
 from jaxdp.tables.query import LARGEST, Query
 
 # Records that are added at once. derived: as many halves of 27 bits add up below 2^53
@@ -39,18 +39,32 @@ class Tally:
                 raise ValueError(f"columns must hold {name!r}, got {len(columns)} without it")
         (size,) = {len(values) for values in columns.values()}
         indices = {c: sorter.index(columns[c.column]) for c, sorter in self._sorters.items()}
-        numbers = {
-            name: numbers_of(columns[name], name, self._size)
-            for name in {q.entry.column for q in self._queries} - {None}
-        }
+        # A column of numbers that is counted, too, has the same values present in both.
+        summed = {q.entry.column for q in self._queries if q.entry.statistic != "count"}
+        numbers = {x: numbers_of(columns[x], x, self._size) for x in summed if x is not None}
         for query, sums in zip(self._queries, self._sums, strict=True):
-            place = _in_table(query.entry.cells, indices, size)
-            if query.entry.column is None:
+            place, column = _in_table(query.entry.cells, indices, size), query.entry.column
+            if column is None:
                 sums.count(place)
+            elif query.entry.statistic == "count":
+                there = numbers[column][1] if column in numbers else present(columns[column])
+                sums.count(np.where(there, place, -1))
             else:
-                values = np.clip(numbers[query.entry.column], query.lower, query.upper)
-                sums.add(place, values)
+                sums.add(*self._placed(query, place, *numbers[column]))
         self._size += size
+
+    def _placed(
+        self, query: Query, place: np.ndarray, numbers: np.ndarray, there: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cells and clipped values of a sum, by its rule for missing values."""
+        entry = query.entry
+        if entry.missing is None and entry.column is not None:
+            require_present(there, entry.column, self._size)
+        if entry.missing == DROP:
+            place, numbers = np.where(there, place, -1), np.where(there, numbers, 0.0)
+        elif entry.missing is not None:
+            numbers = np.where(there, numbers, entry.missing)
+        return place, np.clip(numbers, query.lower, query.upper)
 
     def totals(self) -> list[list[int]]:
         """For each statistic its cells in units, in the order of its columns."""
@@ -59,7 +73,7 @@ class Tally:
         pairs = zip(self._queries, self._sums, strict=True)
         return [
             sums.counts.tolist()
-            if query.entry.column is None
+            if query.entry.statistic == "count"
             else sums.in_units(query.middle, query.unit)
             for query, sums in pairs
         ]
@@ -126,28 +140,3 @@ class ExactSums:
             nearest = math.floor(units + Fraction(1, 2))
             rounded.append(max(-LARGEST, min(nearest, LARGEST)))
         return rounded
-
-
-def numbers_of(values: Sequence[Any], column: str, before: int) -> np.ndarray:
-    """The values as doubles; `before` records were read earlier.
-
-    `ValueError` for a value that is no number.
-    """
-    found = np.fromiter(map(_number, values), np.float64, len(values))
-    (bad,) = np.nonzero(np.isnan(found))
-    if bad.size:
-        raise ValueError(
-            f"column {column!r} must be of numbers, and record {before + int(bad[0]) + 1} has none"
-        )
-    return found
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, str):
-        return number_in(value)
-    try:
-        return float(value)
-    except OverflowError:  # a whole number, to be clipped
-        return math.inf if value > 0 else -math.inf
-    except (TypeError, ValueError):
-        return math.nan

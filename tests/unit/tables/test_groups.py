@@ -227,6 +227,7 @@ def test_bars_of_consistent_tables_and_margins_hold(noise):
         (r.name, r.category): r.value
         for r in dp.tables.release(RECORDS, made(*tables, rho=1e9)).rows
     }
+    rows = ()
     for jointly in (False, True):
         plan = made(*tables, rho=0.5, noise=noise, level=0.8, jointly=jointly)
         size, misses, any_miss = 30, dict.fromkeys(exact, 0), 0
@@ -255,7 +256,7 @@ BAD = {
     "margins": (COUNT | {"margins": True}, {}, "margins must be false without by"),
     "no count": ({"statistic": "mean", "by": "sex", **SPENT}, {}, r'count" and by = \["sex"\]'),
     "categories": ({"statistic": "sum", "categories": ["a"], **SPENT}, {}, "have no categories"),
-    "both": (COUNT | {"column": "a", "categories": ["a"], "by": "sex"}, {}, "and no by"),
+    "both": (COUNT | {"column": "a", "categories": ["a"], "by": "sex"}, {}, "of its own"),
     "many": (COUNT | {"by": ["a", "b"]}, {n: {"bins": [*range(1500)]} for n in "ab"}, "1,000,000"),
 }  # fmt: skip
 BAD_CELLS = {
