@@ -34,7 +34,7 @@ Device: TypeAlias = Any  # JAX has no public type of one
 # Platforms whose float64 is a pair of float32. derived: XLA's rewriting of 64-bit types for TPUs
 WITHOUT_FLOAT64 = ("tpu",)
 # Operators that compute; other names with two underscores are Python's.
-_OPERATORS = ("__add__", "__radd__", "__mul__", "__rmul__", "__getitem__")
+_OPERATORS = ("__add__", "__radd__", "__mul__", "__rmul__", "__truediv__", "__getitem__")
 # Methods of a noise that its draws need: they compile for a TPU, where they have 48 bits.
 _OF_DRAWS = ("__init__", "log_density", "log_survival", "quantile", "kinks")
 # Draws stay where their key is.

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxdp._core.files import write_atomically
+from jaxdp._core.files import sha256_of, write_atomically
 from jaxdp.cli.base import (
     AsJson,
     as_text,
@@ -48,16 +48,16 @@ def run(
 ) -> None:
     """Release noisy counts, sums and means under one budget, with error bars."""
 
-    def work() -> tuple[dict[str, Any], str]:
+    def work() -> tuple[dict[str, Any], str, tuple[str, str] | None]:
         if output is not None:
             if output.suffix not in _SUFFIXES:
                 raise ValueError(f"--output must end in {' or '.join(_SUFFIXES)}, got {output}")
             check_output("output", output, file, plan)
-        table_plan = library().tables.plan(read_toml(plan))
+        table_plan = read_plan(plan)
         if output is not None and table_plan.ledger is not None:
             check_output("output", output, Path(table_plan.ledger))
         if dry_run:
-            return _expected(table_plan)
+            return *_expected(table_plan), None
         columns = read_columns(file, encoding)
         for query in table_plan.queries:
             for name in query.entry.columns:
@@ -65,18 +65,28 @@ def run(
                 require_column(file, columns, name, f"{query.entry.where}: {key}")
         table = library().tables.release(columns, table_plan)
         rows = [row._asdict() for row in table.rows]
-        return _report(table_plan, rows), _lines(rows)
+        paid = None if table.receipt is None else (table_plan.ledger, table.receipt)
+        return _report(table_plan, rows), _lines(rows), paid
 
     def write() -> None:
         if output is not None:
             write_atomically(output, _in_format(output, answer))
+            if paid is not None:
+                ledger, receipt = paid
+                library().Ledger(ledger).record_output(receipt, output)
 
-    answer, lines = exit_on_error("release", work, reads_records=True)
+    answer, lines, paid = exit_on_error("release", work, reads_records=True)
     try:
         exit_on_error("release", write, reads_records=True)
         lines += "" if output is None else f"\nwritten to {output}"
     finally:  # what was charged is shown
         show(as_json, answer, lines + "\n" + wrapped(answer["guarantee"]))
+
+
+def read_plan(file: Path) -> Any:
+    """The plan in a TOML file, with the SHA-256 of the file."""
+    content = file.read_bytes()
+    return library().tables.plan(read_toml(file))._replace(sha256=sha256_of(content))
 
 
 def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:

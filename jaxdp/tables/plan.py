@@ -6,11 +6,13 @@ by cells costs no more than one number: the noise of each cell has the sensitivi
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from jaxdp._core.files import sha256_of
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
@@ -22,9 +24,10 @@ from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.pure import ApproxDP
 from jaxdp.guarantee.renyi import ZCDP
+from jaxdp.guarantee.zcdp_budget import largest_zcdp
 from jaxdp.mechanism import Mechanism
 from jaxdp.released import size_error
-from jaxdp.tables.fields import flag_of, number_of, require_known, text_of
+from jaxdp.tables.fields import flag_of, number_of, one_of, require_known, text_of
 from jaxdp.tables.keys import entries_of, zone_of
 from jaxdp.tables.margins import families_of, shown
 from jaxdp.tables.query import LATTICE_STEP, NOISES, Query, error_of, mechanism_of, query_of
@@ -35,7 +38,7 @@ _LARGEST_LEVEL = 1.0 - 1e-6
 _LEAST_MISS = 1e-11
 _KEYS = (
     *("epsilon", "delta", "rho", "noise", "level", "jointly", "ledger", "zone", "columns"),
-    *("missing", "release"),
+    *("missing", "name", "accounting", "release"),
 )
 
 
@@ -44,7 +47,8 @@ class TablePlan(NamedTuple):
 
     guarantee: of all releases, an `ApproxDP`, or of a plan with rho the `ZCDP` of an exact sampler
     with the sampling error; level: of the half widths, of all rows together if `jointly`; loss: the
-    composition of exact draws.
+    composition of exact draws. name, sha256: as a ledger keeps them; of the keys and values as
+    sorted JSON, or of the file that the command line read.
     """
 
     queries: tuple[Query, ...]
@@ -54,6 +58,8 @@ class TablePlan(NamedTuple):
     jointly: bool
     ledger: str | None
     loss: PrivacyLoss
+    name: str
+    sha256: str
 
     @property
     def miss(self) -> float:
@@ -79,22 +85,21 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     Args:
         plan: the content of a TOML file with these keys. `epsilon` and `delta`, or `rho` of
             zero-concentrated privacy: the budget, of neighbours that differ by one record added or
-            removed. `noise`: "gaussian", "laplace", "discrete_gaussian" or "discrete_laplace", of
-            statistics that name none; "gaussian" if left out. `level` of the half widths, 0.95, of
-            all rows together with `jointly` = true. `ledger`: the file of a `Ledger`, if any.
-            `zone`: where times with an offset become dates, such as "Europe/Zurich"; UTC if left
-            out. A table `columns.NAME` for each column to group by, with its public cells:
-            `categories`; `bins`, increasing edges, of which a bin has its lower one; or `unit`
-            ("day", "week", "month", "quarter" or "year") with the dates `first` and `last`. `other`
-            = true adds a cell of all others. A table `release` for each statistic: `statistic` is
-            "count", "sum" or "mean" (of a `column` clipped to the public `lower` and `upper`), of
-            all records or in the cells of the columns `by`; `margins` = true adds sums over cells;
+            removed; `accounting` = "zcdp" spends the `largest_zcdp` of epsilon and delta. `noise`,
+            of statistics that name none: "gaussian", the default, "laplace", "discrete_gaussian" or
+            "discrete_laplace". `level` of the half widths, 0.95, of all rows together with
+            `jointly` = true. `ledger`: the file of a `Ledger`, in which the charge has the plan's
+            `name`. `zone`: where times with an offset become dates, as "Europe/Zurich", or UTC.
+            `columns.NAME`: the public cells of a column to group by: `categories`; increasing
+            `bins`; or `unit` ("day", "week", "month", "quarter" or "year") from the date `first` to
+            `last`; `other` = true adds a cell of all others. `release`: a list of statistics, each
+            with `statistic`, "count", "sum" or "mean" (of a `column` clipped to the public `lower`
+            and `upper`); `by`, the columns of its cells; `margins` = true for sums over cells;
             `unit`, which a sum is rounded to; `missing`, "drop" or a number within the bounds that
-            stands for missing values (of the plan: for all sums and means); `name`; `noise`; and
-            `weight` or `scale`. A count of a `column` may have the keys of its cells itself, or
-            `missing` = "drop", and counts the values that are not missing. Noise scales are
-            multiplier * sensitivity / weight, or multiplier * scale (in the column's unit); the
-            weight is 1 if left out.
+            stands for missing values (in the plan itself: for all sums and means); `name`; `noise`;
+            `weight` or `scale`. A count of a `column` may have the keys of its cells, or `missing`
+            = "drop" to count the values that are there. Noise scales are multiplier * sensitivity /
+            weight, or multiplier * scale (in the column's unit); the weight is 1 if left out.
 
     Returns:
         A `TablePlan` with the least multiplier that the budget allows under exact composition
@@ -122,15 +127,29 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     """
     require_known("plan", plan, _KEYS)
     level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=_LARGEST_LEVEL)
-    ledger, jointly = text_of("plan", plan, "ledger"), flag_of("plan", plan, "jointly")
-    entries = entries_of(plan, tuple(NOISES), zone_of(plan))
-    families = {i: members for members in families_of(entries) for i in members}
-    queries = tuple(query_of(entry, len(families[i]) == 1) for i, entry in enumerate(entries))
+    queries = _queries(plan)
     mechanisms, guarantee, loss = _calibrated(plan, queries)
-    made = TablePlan(queries, mechanisms, guarantee, level, jointly, ledger, loss)
+    made = TablePlan(
+        queries,
+        mechanisms,
+        guarantee,
+        level,
+        flag_of("plan", plan, "jointly"),
+        text_of("plan", plan, "ledger"),
+        loss,
+        text_of("plan", plan, "name") or "table",
+        sha256_of(json.dumps(plan, sort_keys=True, default=str).encode()),
+    )
     if not made.miss >= _LEAST_MISS:
         raise ValueError(f"plan: level must be lower for so many rows jointly, got {level}")
     return made
+
+
+def _queries(plan: Mapping[str, Any]) -> tuple[Query, ...]:
+    """The statistics of a plan in whole units."""
+    entries = entries_of(plan, tuple(NOISES), zone_of(plan))
+    families = {i: members for members in families_of(entries) for i in members}
+    return tuple(query_of(entry, len(families[i]) == 1) for i, entry in enumerate(entries))
 
 
 def _calibrated(
@@ -178,6 +197,7 @@ def _budget(
     cells = sum(math.prod(query.entry.shape) for query in queries)
     # The sum and the product are rounded by much less than a millionth.
     error = float(size_error(cells, LATTICE_STEP))
+    accounting = one_of("plan", {"accounting": "exact", **plan}, "accounting", ("exact", "zcdp"))
     if "rho" in plan:
         if "epsilon" in plan or "delta" in plan:
             raise ValueError("plan: give either rho, or epsilon and delta")
@@ -192,4 +212,8 @@ def _budget(
             f"the noise is sampled within {error:.1e} of its law in total variation, so that no "
             "table has a delta of 0, although discrete Laplace noise drawn without any error would"
         )
-    return Budget(epsilon, delta - lost_delta), ApproxDP(epsilon, delta)
+    exact = Budget(epsilon, delta - lost_delta)
+    if accounting == "zcdp":
+        rho = largest_zcdp(exact)
+        return rho, Drawn(rho, error)
+    return exact, ApproxDP(epsilon, delta)

@@ -32,6 +32,7 @@ class ReleasedTable(NamedTuple):
 
     guarantee: the plan's, for neighbours that differ by one record added or removed. level: of each
     half width, or of all together if `jointly`. is_secure_key: True if the bits came from ChaCha20.
+    receipt: of the ledger that was charged, None without one, for `Ledger.record_output`.
     """
 
     rows: tuple[TableRow, ...]
@@ -39,6 +40,7 @@ class ReleasedTable(NamedTuple):
     level: float
     jointly: bool
     is_secure_key: bool
+    receipt: str | None
 
 
 def release(
@@ -85,24 +87,25 @@ def release(
     tally = Tally(plan.queries)
     for chunk in _chunks(columns):
         tally.add(chunk)
-    noisy, is_secure_key = _drawn(plan, tally.totals(), key, ledger)
+    noisy, is_secure_key, receipt = _drawn(plan, tally.totals(), key, ledger)
     rows = tuple(rows_of(plan, noisy))
-    return ReleasedTable(rows, plan.guarantee, plan.level, plan.jointly, is_secure_key)
+    return ReleasedTable(rows, plan.guarantee, plan.level, plan.jointly, is_secure_key, receipt)
 
 
 @in_float64
 def _drawn(
     plan: TablePlan, sums: list[list[int]], key: Key | None, ledger: Ledger | None
-) -> tuple[list[list[float]], bool]:
+) -> tuple[list[list[float]], bool, str | None]:
     """The sums of all statistics with noise, which the ledger was charged for before."""
-    key = key_or_new(key)
+    key, receipt = key_or_new(key), None
     if ledger is None and plan.ledger is not None:
         ledger = Ledger(plan.ledger)
     if ledger is not None:
-        ledger.charge(_cost(plan, ledger.budget), name="table")
+        cost = _cost(plan, ledger.budget)
+        receipt = ledger.charge(cost, name=plan.name, plan_sha256=plan.sha256)
     keys = jax.random.split(key, len(sums))
     parts = zip(plan.queries, plan.mechanisms, sums, keys, strict=True)
-    return [_noisy(query, m, value, k) for query, m, value, k in parts], is_secure(key)
+    return [_noisy(query, m, value, k) for query, m, value, k in parts], is_secure(key), receipt
 
 
 def _chunks(columns: Columns | Iterable[Columns]) -> Iterator[dict[str, list[Any]]]:
