@@ -129,20 +129,23 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=_LARGEST_LEVEL)
     queries = _queries(plan)
     mechanisms, guarantee, loss = _calibrated(plan, queries)
-    made = TablePlan(
-        queries,
-        mechanisms,
-        guarantee,
-        level,
+    made = TablePlan(queries, mechanisms, guarantee, level, *_kept(plan, loss))
+    if not made.miss >= _LEAST_MISS:
+        raise ValueError(f"plan: level must be lower for so many rows jointly, got {level}")
+    return made
+
+
+def _kept(
+    plan: Mapping[str, Any], loss: PrivacyLoss
+) -> tuple[bool, str | None, PrivacyLoss, str, str]:
+    """The remaining fields of a `TablePlan`."""
+    return (
         flag_of("plan", plan, "jointly"),
         text_of("plan", plan, "ledger"),
         loss,
         text_of("plan", plan, "name") or "table",
         sha256_of(json.dumps(plan, sort_keys=True, default=str).encode()),
     )
-    if not made.miss >= _LEAST_MISS:
-        raise ValueError(f"plan: level must be lower for so many rows jointly, got {level}")
-    return made
 
 
 def _queries(plan: Mapping[str, Any]) -> tuple[Query, ...]:
