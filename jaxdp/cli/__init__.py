@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from jaxdp import __version__
 
 # The modules whose `register` adds commands, in the order of `jaxdp --help`.
-COMMANDS = ("dpsgd", "noises", "sweeps", "models", "tables", "ledgers", "demonstration")
+COMMANDS = ("dpsgd", "noises", "sweeps", "models", "tables", "plans", "ledgers", "demonstration")
 
 
 def main() -> None:

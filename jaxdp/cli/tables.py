@@ -2,12 +2,14 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from jaxdp._core.files import sha256_of, write_atomically
+from jaxdp._core.progress import shown
 from jaxdp.cli.base import (
     AsJson,
     as_text,
@@ -19,8 +21,12 @@ from jaxdp.cli.base import (
     show,
     wrapped,
 )
-from jaxdp.cli.records import Encoding, read_columns, require_column
+from jaxdp.cli.records import Decimal, Delimiter, Encoding, Records
 
+Data = Annotated[
+    Path,
+    typer.Argument(help="CSV with a header, also .gz; Parquet; Arrow."),
+]
 _SUFFIXES = (".csv", ".json")
 # Columns of a released CSV file beside those of the cells.
 _TAKEN = (
@@ -35,18 +41,23 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="CSV with a header, one record per line.")],
+    file: Annotated[
+        Path, typer.Argument(help="CSV (also .gz), Parquet or Arrow; one record per line.")
+    ],
     plan: Annotated[
         Path, typer.Option(help="TOML file with the budget and a table per statistic.")
     ],
     output: Annotated[Path | None, typer.Option(help="A .json or .csv file for the table.")] = None,
     encoding: Encoding = "utf-8",
+    delimiter: Delimiter = ",",
+    decimal: Decimal = ".",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the expected errors; read no record.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Release noisy counts, sums and means under one budget, with error bars."""
+    progress = False if as_json else None
 
     def work() -> tuple[dict[str, Any], str, tuple[str, str] | None]:
         if output is not None:
@@ -58,12 +69,8 @@ def run(
             check_output("output", output, Path(table_plan.ledger))
         if dry_run:
             return *_expected(table_plan), None
-        columns = read_columns(file, encoding)
-        for query in table_plan.queries:
-            for name in query.entry.columns:
-                key = "column" if name == query.entry.column else "column of cells"
-                require_column(file, columns, name, f"{query.entry.where}: {key}")
-        table = library().tables.release(columns, table_plan)
+        chunks = chunks_of(Records(file, encoding, delimiter, decimal), table_plan)
+        table = library().tables.release(shown(chunks, "chunks of records", progress), table_plan)
         rows = [row._asdict() for row in table.rows]
         paid = None if table.receipt is None else (table_plan.ledger, table.receipt)
         return _report(table_plan, rows), _lines(rows), paid
@@ -81,6 +88,20 @@ def run(
         lines += "" if output is None else f"\nwritten to {output}"
     finally:  # what was charged is shown
         show(as_json, answer, lines + "\n" + wrapped(answer["guarantee"]))
+
+
+def chunks_of(records: Records, plan: Any) -> Iterator[dict[str, list[Any]]]:
+    """The columns that a plan reads, some records at a time."""
+    names, numbers = set[str](), set[str]()
+    for entry in (query.entry for query in plan.queries):
+        for name in entry.columns:
+            key = "column" if name == entry.column else "column of cells"
+            records.require(name, f"{entry.where}: {key}")
+        names.update(entry.columns)
+        numbers.update({entry.column} - {None})
+        numbers.update(cells.column for cells in entry.cells if "numbers" in cells.kinds)
+    # A count of all records needs a column, too.
+    return records.chunks(names or {name for name in records.names if name}, numbers)
 
 
 def read_plan(file: Path) -> Any:

@@ -101,7 +101,7 @@ def _drawn(
     if ledger is None and plan.ledger is not None:
         ledger = Ledger(plan.ledger)
     if ledger is not None:
-        cost = _cost(plan, ledger.budget)
+        cost = cost_of(plan, ledger.budget)
         receipt = ledger.charge(cost, name=plan.name, plan_sha256=plan.sha256)
     keys = jax.random.split(key, len(sums))
     parts = zip(plan.queries, plan.mechanisms, sums, keys, strict=True)
@@ -141,7 +141,7 @@ def _noisy(query: Query, mechanism: Mechanism, sums: list[int], key: Key) -> lis
     return np.asarray(released.value, np.float64).tolist()
 
 
-def _cost(plan: TablePlan, budget: Currency) -> Currency:
+def cost_of(plan: TablePlan, budget: Currency) -> Currency:
     """Cost of all statistics together, so that the ledger takes all of them or none."""
     costs = [in_currency(mechanism, budget) for mechanism in plan.mechanisms]
     return sum(costs[1:], costs[0])

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import jaxdp as dp
 from jaxdp.cli import build_app
-from jaxdp.cli.records import read_columns
+from jaxdp.cli.records import Records
 
 SECRET = "Hildegard"
 
@@ -19,7 +19,7 @@ SECRET = "Hildegard"
 def read(tmp_path, content, encoding="utf-8"):
     path = tmp_path / "data.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return read_columns(path, encoding)
+    return Records(path, encoding).columns()
 
 
 PLAIN = {"town": ["Zürich", "A"], "age": ["1", "2"]}
@@ -259,7 +259,7 @@ def test_errors_of_others_are_their_type_alone(run, files, monkeypatch, error):
         raise error(SECRET)
 
     for module in (models, tables):
-        monkeypatch.setattr(module, "read_columns", fails)
+        monkeypatch.setattr(module, "Records", fails)
     train = ["train", files / "data.csv", *TRAIN, "--out", files / "model.json"]
     for command in (["release", files / "data.csv", "--plan", files / "plan.csv"], train):
         told = run(*command)
