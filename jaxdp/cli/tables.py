@@ -59,7 +59,7 @@ def run(
     """Release noisy counts, sums and means under one budget, with error bars."""
     progress = False if as_json else None
 
-    def work() -> tuple[dict[str, Any], str, tuple[str, str] | None]:
+    def work() -> tuple[dict[str, Any], str, Any]:
         if output is not None:
             if output.suffix not in _SUFFIXES:
                 raise ValueError(f"--output must end in {' or '.join(_SUFFIXES)}, got {output}")

@@ -183,7 +183,7 @@ def _categories(
     return tuple(normal(str(label)) for label in listed), labels
 
 
-def _bins(place: str, listed: object) -> tuple[tuple[str, ...], tuple[float, ...]]:
+def _bins(place: str, listed: Any) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """Bins between edges, which include their lower edge, the last one its upper edge as well."""
     is_list = isinstance(listed, Sequence) and not isinstance(listed, str) and len(listed) > 1
     if not is_list or any(isinstance(x, bool) or not isinstance(x, int | float) for x in listed):

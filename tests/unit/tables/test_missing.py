@@ -102,7 +102,7 @@ def test_one_record_moves_sums_by_the_sensitivity(missing):
 def test_the_half_width_of_a_mean_of_those_present_holds():
     random = np.random.default_rng(1)
     ages = [x if random.random() < 0.7 else "NA" for x in random.integers(0, 100, 400).tolist()]
-    truth = np.mean([x for x in ages if x != "NA"])
+    truth = np.mean([float(x) for x in ages if x != "NA"])
     plan = made(COUNT, MEAN | {"missing": "drop"}, rho=0.2, level=0.9)
     rows = [dp.tables.release({"age": ages}, plan, jax.random.key(i)).rows[1] for i in range(60)]
     hits = np.mean([abs(row.value - truth) <= row.half_width for row in rows])
