@@ -9,8 +9,8 @@ import typer
 
 from jaxdp._core.files import write_atomically
 from jaxdp._core.progress import shown
-from jaxdp.cli.base import AsJson, check_output, exit_on_error, library, show
-from jaxdp.cli.records import Decimal, Delimiter, Encoding, Records, require_names
+from jaxdp.cli.base import AsJson, check_output, exit_on_error, library, show, with_options
+from jaxdp.cli.records import Delimiter, Dialect, Encoding, Records, require_names
 from jaxdp.cli.tables import Data, chunks_of, read_plan
 
 # What a column may be asked to be.
@@ -19,16 +19,14 @@ _KINDS = ("skip", "number", "categories", "date")
 
 def register(app: typer.Typer) -> None:
     """Add these commands to `app`."""
-    app.command("check")(check)
+    app.command("check")(with_options(check))
     app.command("plan")(plan)
 
 
 def check(
+    dialect: Dialect,
     plan: Annotated[Path, typer.Argument(help="TOML file of a plan.")],
     file: Data,
-    encoding: Encoding = "utf-8",
-    delimiter: Delimiter = ",",
-    decimal: Decimal = ".",
     as_json: AsJson = False,
 ) -> None:
     """Tell whether `jaxdp release` would take a plan and a file; draw and charge nothing."""
@@ -38,7 +36,7 @@ def check(
         from jaxdp.tables.sums import Tally
 
         table_plan = read_plan(plan)
-        chunks = chunks_of(Records(file, encoding, delimiter, decimal), table_plan)
+        chunks = chunks_of(Records(file, **vars(dialect)), table_plan)
         tally = Tally(table_plan.queries)
         for chunk in shown(chunks, "chunks of records", False if as_json else None):
             tally.add(chunk)

@@ -6,6 +6,7 @@ No message shows a cell or a name of the header: a file without a header begins 
 import codecs
 import contextlib
 import csv
+import dataclasses
 import gzip
 import itertools
 import re
@@ -24,6 +25,17 @@ Encoding = Annotated[
 ]
 Delimiter = Annotated[str, typer.Option(help="Mark between the cells of the CSV file, or tab.")]
 Decimal = Annotated[str, typer.Option(help="Decimal mark of the CSV file: a point or a comma.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """How a CSV file is written."""
+
+    encoding: Encoding = "utf-8"
+    delimiter: Delimiter = ","
+    decimal: Decimal = "."
+
+
 # Largest cell. derived: Python takes no more where a long has 32 bits
 _LARGEST_CELL = 2**31 - 1
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}

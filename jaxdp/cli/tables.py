@@ -19,9 +19,10 @@ from jaxdp.cli.base import (
     library,
     read_toml,
     show,
+    with_options,
     wrapped,
 )
-from jaxdp.cli.records import Decimal, Delimiter, Encoding, Records
+from jaxdp.cli.records import Dialect, Records
 
 Data = Annotated[
     Path,
@@ -37,20 +38,16 @@ _TAKEN = (
 
 def register(app: typer.Typer) -> None:
     """Add this command to `app`."""
-    app.command("release")(run)
+    app.command("release")(with_options(run))
 
 
 def run(
-    file: Annotated[
-        Path, typer.Argument(help="CSV (also .gz), Parquet or Arrow; one record per line.")
-    ],
+    dialect: Dialect,
+    file: Data,
     plan: Annotated[
         Path, typer.Option(help="TOML file with the budget and a table per statistic.")
     ],
     output: Annotated[Path | None, typer.Option(help="A .json or .csv file for the table.")] = None,
-    encoding: Encoding = "utf-8",
-    delimiter: Delimiter = ",",
-    decimal: Decimal = ".",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the expected errors; read no record.")
     ] = False,
@@ -69,7 +66,7 @@ def run(
             check_output("output", output, Path(table_plan.ledger))
         if dry_run:
             return *_expected(table_plan), None
-        chunks = chunks_of(Records(file, encoding, delimiter, decimal), table_plan)
+        chunks = chunks_of(Records(file, **vars(dialect)), table_plan)
         table = library().tables.release(shown(chunks, "chunks of records", progress), table_plan)
         rows = [row._asdict() for row in table.rows]
         paid = None if table.receipt is None else (table_plan.ledger, table.receipt)
