@@ -91,7 +91,7 @@ class Ledger(Locked):
     >>> import jaxdp as dp
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "budget.ledger"
     >>> ledger = dp.Ledger(path, dp.Budget(4.0, 1e-6))
-    >>> ledger.charge(dp.GDP(0.6), name="ages")
+    >>> receipt = ledger.charge(dp.GDP(0.6), name="ages")
     >>> released = dp.release(dp.Mechanism(dp.Gaussian(2.0), 1.0), 42.0, ledger=ledger)
     >>> print(f"{float(ledger.budget.mu):.4f} {float(dp.Ledger(path).spent().mu):.4f}")
     0.8379 0.7810
