@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxdp._core import checks
-
 # Formats of pyarrow by the end of a file's name.
 FORMATS = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc"}
 
@@ -26,6 +24,8 @@ def batches(file: Path, size: int) -> Iterator[dict[str, list[Any]]]:
 
 
 def _dataset(file: Path) -> Any:
+    from jaxdp._core import checks  # imports JAX, which help does without
+
     pyarrow = checks.extra("pyarrow.dataset", "parquet")
     if not file.is_file():
         raise FileNotFoundError(f"No such file: {str(file)!r}")

@@ -184,7 +184,7 @@ def test_no_command_writes_over_what_it_reads(run, tmp_path):
 def test_a_table_that_cannot_be_written_is_shown(run, files, monkeypatch):
     from jaxdp.cli import tables
 
-    def fails(*arguments):
+    def fails(*arguments, **options):
         raise OSError(28, "disk full")
 
     monkeypatch.setattr(tables, "write_atomically", fails)
@@ -255,7 +255,7 @@ def test_a_training_reads_other_encodings_and_labels(run, tmp_path, monkeypatch)
 def test_errors_of_others_are_their_type_alone(run, files, monkeypatch, error):
     from jaxdp.cli import models, tables
 
-    def fails(*arguments):
+    def fails(*arguments, **options):
         raise error(SECRET)
 
     for module in (models, tables):
