@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Side: TypeAlias = float | tuple[float, ...] | Callable[..., float]
 
 # Operators that compute; other names with two underscores are Python's.
-_OPERATORS = ("__add__", "__radd__", "__mul__", "__rmul__", "__getitem__")
+_OPERATORS = ("__add__", "__radd__", "__mul__", "__rmul__", "__truediv__", "__getitem__")
 # Methods of a noise that its draws need: they compile for a TPU, where they have 48 bits.
 _OF_DRAWS = ("__init__", "log_density", "log_survival", "quantile", "kinks", "sample")
 # What is said of a class, or of shapes, computes nothing.

@@ -74,8 +74,7 @@ class Filter(Locked, Saved):
 
     A `Budget` or (epsilon, delta) is kept as its `largest_gdp`, and at delta = 0 as a `PureDP`.
     Gaussians can use all of it. Discrete Gaussians and ZCDPs have no mu, and require a `ZCDP` as
-    the budget: the largest rho is `dp.calibrate(lambda rho: dp.ZCDP(0.0, rho), budget,
-    largest=True)`.
+    the budget, as `largest_zcdp(budget)`.
 
     Items are converted to the budget's kind: a `Mechanism` by its `zcdp`, by its `renyi` for
     `RDP`, by its `pure_epsilon` for `PureDP`, by its mu for `GDP` if its noise is Gaussian, else by
@@ -139,8 +138,11 @@ class Filter(Locked, Saved):
         with self._lock:
             sums = self._after(step)
             if not self._fits(sums):
+                left, sizes = numbers(self.remaining()), ", ".join(map(repr, step.cost))
                 raise BudgetExceededError(
-                    f"item must fit in what remains, {self.remaining()}, got {count} x {item}"
+                    f"item must fit in what remains, {', '.join(map(repr, left))} of "
+                    f"{type(self._budget).__name__}, got {count} x {item}, which costs {count} x "
+                    f"{sizes}: equal parts that fit together are budget / number"
                 )
             self._sums, self._steps = sums, (*self._steps, step)
 

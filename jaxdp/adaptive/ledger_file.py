@@ -4,7 +4,9 @@ Lines of JSON: the budget, then one line a charge, each with the SHA-256 of the 
 of the line. Lines are only ever appended, under a lock of the operating system, and are on the disk
 before `charge` returns. A line that cannot be written whole is taken back, and `charge` raises. A
 line that was changed, moved or taken out of the middle is found; lines taken off the end are found
-by who kept the last `digest`. A `Ledger` parses each line once. Later it compares the SHA-256 of
+by who kept the last `digest`. A line of a charge has the time (UTC), and the SHA-256 of its plan if
+it has one; a line of an output has the SHA-256 of a file, and the digest of the charge that paid
+for it. A `Ledger` parses each line once. Later it compares the SHA-256 of
 the lines that it has parsed, and parses what was appended.
 """
 
@@ -12,12 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
+import datetime
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, final
+from typing import Any, BinaryIO, NamedTuple, final
 
 from jaxdp import ledger
 from jaxdp._core import checks
@@ -39,10 +44,29 @@ _MALFORMED = (
 )
 
 
+@dataclasses.dataclass(frozen=True)
+class Charge:
+    """Charge in a ledger.
+
+    name, cost, count: as in `Step`. time: in UTC, as ISO 8601, None in a file of an earlier
+    version. plan_sha256, outputs: the SHA-256 of the plan, if it has one, and of the files that
+    were recorded. receipt: the digest of its line.
+    """
+
+    name: str
+    cost: tuple[float, ...]
+    count: int
+    time: str | None
+    plan_sha256: str | None
+    outputs: tuple[str, ...]
+    receipt: str
+
+
 class _Parsed(NamedTuple):
     """Lines that were parsed: their effect, and what recognises them. Never changed."""
 
     running: Filter
+    charges: tuple[Charge, ...]
     digest: str  # of the last line
     size: int  # in bytes
     sha256: bytes  # of these bytes
@@ -67,7 +91,7 @@ class Ledger(Locked):
     >>> import jaxdp as dp
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "budget.ledger"
     >>> ledger = dp.Ledger(path, dp.Budget(4.0, 1e-6))
-    >>> ledger.charge(dp.GDP(0.6), name="ages")
+    >>> receipt = ledger.charge(dp.GDP(0.6), name="ages")
     >>> released = dp.release(dp.Mechanism(dp.Gaussian(2.0), 1.0), 42.0, ledger=ledger)
     >>> print(f"{float(ledger.budget.mu):.4f} {float(dp.Ledger(path).spent().mu):.4f}")
     0.8379 0.7810
@@ -101,6 +125,11 @@ class Ledger(Locked):
         return self._state().running.steps
 
     @property
+    def charges(self) -> tuple[Charge, ...]:
+        """The charges with their times, the digests of their plans and of their outputs."""
+        return self._state().charges
+
+    @property
     def digest(self) -> str:
         """The digest of the last line, which stands for all before it."""
         return self._state().digest
@@ -117,10 +146,17 @@ class Ledger(Locked):
         """True if `charge` would take the step now; another process may be faster."""
         return self._state().running.would_fit(item, count)
 
-    def charge(self, item: Item, count: object = 1, name: str = "") -> None:
+    def share(self, parts: int) -> Currency:
+        """One of `parts` equal parts of the budget, all of which fit together."""
+        return self.budget / parts
+
+    def charge(
+        self, item: Item, count: object = 1, name: str = "", *, plan_sha256: str | None = None
+    ) -> str:
         """Write `count` releases of `item`, or raise `BudgetExceededError` and change nothing.
 
-        `Filter` describes the cost of an item.
+        `Filter` describes the cost of an item. Returns the receipt, the digest of the new line,
+        under which `record_output` stores the digests of files.
         """
         if not isinstance(name, str):
             raise ValueError(f"name must be a text, got {name!r}")
@@ -130,8 +166,23 @@ class Ledger(Locked):
             running.spend(item, count, name)
             step = running.steps[-1]
             row = [step.name, ledger.to_hex(step.cost), step.count]
-            _append(file, parsed.digest, {"step": row})
+            now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+            body = {"step": row, "time": now}
+            if plan_sha256 is not None:
+                body["plan_sha256"] = _sha256("plan_sha256", plan_sha256)
+            _append(file, parsed.digest, body)
+            return self._read(file).digest
+
+    def record_output(self, receipt: str, path: str | os.PathLike[str]) -> str:
+        """Write the SHA-256 of a released file beside the charge with this receipt; returns it."""
+        sha256 = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        with self._locked(create=False) as file:
+            parsed = self._read(file)
+            if receipt not in (charge.receipt for charge in parsed.charges):
+                raise ValueError(f"receipt must be of a charge in {self._path}, got {receipt!r}")
+            _append(file, parsed.digest, {"output_sha256": sha256, "of": receipt})
             self._read(file)
+        return sha256
 
     def _state(self) -> _Parsed:
         with self._locked(create=False) as file:
@@ -181,24 +232,52 @@ def _parsed(data: bytes, before: _Parsed | None, path: Path) -> _Parsed:
             digest = _digest(digest, body)
             if written != digest:
                 raise ValueError(f"digest must match the lines: {path} was changed")
-            rows.append(body)
+            rows.append({**body, "receipt": digest})
         if before is None:
             first = rows.pop(0)
             if first["format"] != _FORMAT or first["version"] != _VERSION:
                 raise ValueError(f"format must be {_FORMAT}, version {_VERSION}, of {path}")
-            running = Filter.from_json(first["filter"])
+            running, known = Filter.from_json(first["filter"]), ()
         else:
-            running = copy.copy(before.running)
-        steps = [
-            (name, ledger.from_hex(cost), count) for name, cost, count in (r["step"] for r in rows)
-        ]
+            running, known = copy.copy(before.running), before.charges
+        charges = {charge.receipt: charge for charge in known}
+        for row in rows:
+            _add(charges, row)
     except _MALFORMED as error:
         raise ValueError(f"path must be a ledger, {path} is not") from error
-    running.resumed([Step(n, c, ledger.whole_count(k)) for n, c, k in steps])
-    return _Parsed(running, digest, len(data), hashlib.sha256(data).digest())
+    new = [*charges.values()][len(known) :]
+    running.resumed([Step(c.name, c.cost, c.count) for c in new])
+    return _Parsed(
+        running, tuple(charges.values()), digest, len(data), hashlib.sha256(data).digest()
+    )
 
 
-def _append(file: BinaryIO, digest: str, body: dict[str, object]) -> None:
+def _add(charges: dict[str, Charge], row: dict[str, Any]) -> None:
+    """Add the charge of a line, or the output of one, under its receipt."""
+    if "step" in row:
+        name, cost, count = row["step"]
+        charges[row["receipt"]] = Charge(
+            name,
+            ledger.from_hex(cost),
+            ledger.whole_count(count),
+            row.get("time"),
+            row.get("plan_sha256"),
+            (),
+            row["receipt"],
+        )
+    else:
+        paid = charges[row["of"]]
+        outputs = (*paid.outputs, row["output_sha256"])
+        charges[row["of"]] = dataclasses.replace(paid, outputs=outputs)
+
+
+def _sha256(name: str, text: object) -> str:
+    if not isinstance(text, str) or not re.fullmatch("[0-9a-f]{64}", text):
+        raise ValueError(f"{name} must be 64 hexadecimal digits, got {text!r}")
+    return text
+
+
+def _append(file: BinaryIO, digest: str, body: dict[str, Any]) -> None:
     """One line more, whole and on the disk; else `OSError`, and the file is as it was."""
     body = {**body, "version": _VERSION}
     line = json.dumps({**body, "digest": _digest(digest, body)}) + "\n"

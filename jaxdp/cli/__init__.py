@@ -10,7 +10,10 @@ from typing import Annotated, Any
 from jaxdp import __version__
 
 # The modules whose `register` adds commands, in the order of `jaxdp --help`.
-COMMANDS = ("dpsgd", "noises", "sweeps", "models", "tables", "ledgers", "proofs", "demonstration")
+COMMANDS = (
+    *("dpsgd", "noises", "sweeps", "models", "tables", "plans", "ledgers", "proofs"),
+    "demonstration",
+)
 # The one that runs without JAX and NumPy, by the name that is typed.
 STANDALONE = {"verify": "proofs"}
 

@@ -22,7 +22,7 @@ from jaxdp.cli.base import (
     with_options,
     wrapped,
 )
-from jaxdp.cli.records import Encoding, read_columns, require_column, require_names
+from jaxdp.cli.records import Decimal, Delimiter, Encoding, Records, require_names
 from jaxdp.tables.labels import normal, number_in
 
 Model = Literal["lasso", "logistic"]
@@ -54,6 +54,8 @@ class Fit:
     alpha: Annotated[float, typer.Option(help="Strength of the penalty.")] = 0.01
     relation: Annotated[SolverRelation, typer.Option(help="Neighbouring relation.")] = "replace_one"
     encoding: Encoding = "utf-8"
+    delimiter: Delimiter = ","
+    decimal: Decimal = "."
 
 
 def run(
@@ -166,8 +168,10 @@ def _text_of(report: dict[str, Any], out: Path) -> str:
 
 def _read(fit: Fit) -> tuple[list[str], np.ndarray, list[str]]:
     """Names and values of the features, and the target's cells; no message shows a cell."""
-    columns, target = read_columns(fit.file, fit.encoding), normal(fit.target)
-    require_column(fit.file, columns, target, "--target")
+    target = normal(fit.target)
+    records = Records(fit.file, fit.encoding, fit.delimiter, fit.decimal)
+    columns = records.columns()
+    records.require(target, "--target")
     cells = columns.pop(target)
     if not cells:
         raise ValueError(f"{fit.file} must hold a header and records")

@@ -1,4 +1,4 @@
-"""CSV files of records.
+"""Files of records: CSV, Parquet and Arrow.
 
 No message shows a cell or a name of the header: a file without a header begins with a record.
 """
@@ -6,61 +6,195 @@ No message shows a cell or a name of the header: a file without a header begins 
 import codecs
 import contextlib
 import csv
-from collections.abc import Generator, Iterator
+import dataclasses
+import gzip
+import itertools
+import re
+import zlib
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from jaxdp.cli import arrow_files
 from jaxdp.tables.labels import normal, number_in
 
 Encoding = Annotated[
     str, typer.Option(help="Encoding of the CSV file: utf-8, cp1252, utf-16 and so on.")
 ]
+Delimiter = Annotated[str, typer.Option(help="Mark between the cells of the CSV file, or tab.")]
+Decimal = Annotated[str, typer.Option(help="Decimal mark of the CSV file: a point or a comma.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dialect:
+    """How a CSV file is written."""
+
+    encoding: Encoding = "utf-8"
+    delimiter: Delimiter = ","
+    decimal: Decimal = "."
+
+
 # Largest cell. derived: Python takes no more where a long has 32 bits
 _LARGEST_CELL = 2**31 - 1
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_TABS = {"tab": "\t", "\\t": "\t"}
+# Records that are held at a time. chosen: some ten megabytes of a table of twelve columns
+CHUNK = 2**16
+# Numbers with a decimal comma, and with a point: "1.234" may be a thousand or one.
+_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?", re.ASCII)
+_POINT = re.compile(r"[+-]?\d*\.\d*(?:[eE][+-]?\d+)?", re.ASCII)
 
 
-def read_columns(file: Path, encoding: str) -> dict[str, list[str]]:
-    """The cells of a CSV file by column, without columns that have no name.
+class Records:
+    """A file of records: CSV, perhaps in gzip, or Parquet or Arrow, which pyarrow reads.
 
-    Names are stripped and in Unicode's composed form. `ValueError` for a file that is not as its
-    header and `encoding` say.
+    names: of the columns, stripped and in Unicode's composed form, "" for those without a name.
+    `ValueError` for a file that is not as its header and the options say.
     """
-    with contextlib.closing(_rows(file, encoding)) as rows:
-        _, header = next(rows, (0, None))
-        if header is None:
-            raise ValueError(f"{file} must begin with a header, and has no line")
-        names = [normal(name) for name in header]
-        hint = _hint(names)
-        if len(names) == 1 and hint:
-            raise ValueError(f"{file} must have commas between cells{hint}")
-        for i, name in enumerate(names):
-            if name and name in names[:i]:
+
+    def __init__(
+        self, file: Path, encoding: str = "utf-8", delimiter: str = ",", decimal: str = "."
+    ):
+        self.file = file
+        self._encoding, self._delimiter, self._decimal = encoding, delimiter, decimal
+        self._is_arrow = file.suffix.lower() in arrow_files.FORMATS
+        if self._is_arrow:
+            self.names = [normal(name) for name in arrow_files.names(file)]
+        else:
+            self._delimiter = _TABS.get(delimiter, delimiter)
+            self._check_marks()
+            with contextlib.closing(self._rows()) as rows:
+                self.names = self._header(rows)
+        for i, name in enumerate(self.names):
+            if name and name in self.names[:i]:
                 raise ValueError(
                     f"the columns of {file} must have names that differ, and columns "
-                    f"{names.index(name) + 1} and {i + 1} have one name"
+                    f"{self.names.index(name) + 1} and {i + 1} have one name"
                 )
-        columns: list[list[str]] = [[] for _ in names]
-        for line, row in rows:
-            if len(row) != len(names):
+
+    def chunks(
+        self, wanted: Iterable[str] | None = None, numbers: Iterable[str] = ()
+    ) -> Iterator[dict[str, list[Any]]]:
+        """The columns that are wanted, all that have a name if None, some records at a time.
+
+        numbers: columns of numbers, in which a decimal point is an error if commas are decimal.
+        """
+        chosen = {name for name in self.names if name and (wanted is None or name in wanted)}
+        if self._is_arrow:
+            for batch in arrow_files.batches(self.file, CHUNK):
+                yield {normal(n): x for n, x in batch.items() if normal(n) in chosen}
+            return
+        places = [i for i, name in enumerate(self.names) if name in chosen]
+        strict = [self.names[i] in numbers for i in places]
+        with contextlib.closing(self._rows()) as rows:
+            self._header(rows)
+            is_first = True
+            while cells := self._columns(itertools.islice(rows, CHUNK), is_first):
+                is_first = False
+                columns = [cells[i] for i in places]
+                if self._decimal == ",":
+                    columns = [
+                        [_with_point(cell, is_number) for cell in column]
+                        for column, is_number in zip(columns, strict, strict=True)
+                    ]
+                yield {self.names[i]: x for i, x in zip(places, columns, strict=True)}
+
+    def columns(self) -> dict[str, list[Any]]:
+        """All cells by column, without columns that have no name."""
+        columns: dict[str, list[Any]] = {name: [] for name in self.names if name}
+        for chunk in self.chunks(numbers=columns):
+            for name, cells in chunk.items():
+                columns[name].extend(cells)
+        return columns
+
+    def require(self, name: str, place: str) -> None:
+        """ValueError unless the header has the name."""
+        if name not in self.names:
+            raise ValueError(
+                f"{place} must be a column of {self.file}, got {name!r}: the first line must be a "
+                f"header with this name{self._hint(self.names)}"
+            )
+
+    def _check_marks(self) -> None:
+        delimiter, decimal = self._delimiter, self._decimal
+        if len(delimiter) != 1 or delimiter in '"\r\n. ' or delimiter.isalnum():
+            raise ValueError(f"--delimiter must be a mark such as ; or tab, got {delimiter!r}")
+        if decimal not in (".", ",") or decimal == delimiter:
+            raise ValueError(
+                f"--decimal must be . or , and not the delimiter, got {decimal!r} beside "
+                f"{delimiter!r}"
+            )
+
+    def _header(self, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
+        _, header = next(rows, (0, None))
+        if header is None:
+            raise ValueError(f"{self.file} must begin with a header, and has no line")
+        names = [normal(name) for name in header]
+        hint = self._hint(names)
+        if len(names) == 1 and hint:
+            raise ValueError(f"{self.file} must have {self._words()} between cells{hint}")
+        return names
+
+    def _columns(self, rows: Iterable[tuple[int, list[str]]], is_first: bool) -> list[list[str]]:
+        """The cells of some lines by column; nothing after the last line of all."""
+        lines, width = [*rows], len(self.names)
+        for line, row in lines:
+            if len(row) != width:
                 raise ValueError(
-                    f"every line of {file} must have {len(names)} cells, as the first has; the "
-                    f"record that ends in line {line} has {len(row)}{hint}"
+                    f"every line of {self.file} must have {width} cells, as the first has; the "
+                    f"record that ends in line {line} has {len(row)}{self._hint(self.names)}"
                 )
-            for column, cell in zip(columns, row, strict=True):
-                column.append(cell)
-    return {name: column for name, column in zip(names, columns, strict=True) if name}
+        if not lines:
+            return [[] for _ in self.names] if is_first else []
+        return [list(column) for column in zip(*(row for _, row in lines), strict=True)]
+
+    def _words(self) -> str:
+        return {",": "commas", **_SEPARATORS}.get(self._delimiter, repr(self._delimiter))
+
+    def _hint(self, names: list[str]) -> str:
+        """What the header has between names where these are not the delimiter."""
+        for mark, words in _SEPARATORS.items():
+            if mark != self._delimiter and any(mark in name for name in names):
+                return (
+                    f": its first line has {words}, and cells must be separated by "
+                    f"{self._words()}: name its --delimiter"
+                )
+        return ""
+
+    def _rows(self) -> Generator[tuple[int, list[str]]]:
+        """Lines that are not blank as cells, each with the number of its last line in the file."""
+        usual, lines, file = csv.field_size_limit(_LARGEST_CELL), _Lines(), self.file
+        try:
+            with _opened(file, self._encoding) as lines.text:
+                # Spaces after delimiters are no part of a cell, nor do they hide its quote.
+                reader = csv.reader(
+                    lines, strict=True, skipinitialspace=True, delimiter=self._delimiter
+                )
+                yield from ((reader.line_num, row) for row in reader if not lines.is_blank(row))
+        except UnicodeError:
+            raise ValueError(
+                f"{file} must be text in {self._encoding}, and is not: name its --encoding, such "
+                "as cp1252"
+            ) from None
+        except csv.Error:
+            raise ValueError(
+                f"{file}: a quote that begins a cell must end it, and the record that begins after "
+                f"line {lines.end_of_last} has one that does not"
+            ) from None
+        except (EOFError, gzip.BadGzipFile, zlib.error):
+            raise ValueError(f"{file} must be a whole gzip file, as its name says") from None
+        finally:
+            csv.field_size_limit(usual)
 
 
-def require_column(file: Path, columns: dict[str, list[str]], name: str, place: str) -> None:
-    """ValueError unless the header has the name."""
-    if name not in columns:
-        raise ValueError(
-            f"{place} must be a column of {file}, got {name!r}: the first line must be a header "
-            f"with this name{_hint([*columns])}"
-        )
+def _with_point(cell: str, is_number: bool) -> str:
+    """The cell with a decimal point, if it is a number with a decimal comma."""
+    text = cell.strip()
+    if is_number and _POINT.fullmatch(text):
+        raise ValueError("with --decimal , numbers must have no point, and a cell has one")
+    return text.replace(",", ".") if _COMMA.fullmatch(text) else cell
 
 
 def require_names(file: Path, names: list[str]) -> None:
@@ -69,27 +203,6 @@ def require_names(file: Path, names: list[str]) -> None:
         raise ValueError(
             f"{file} must begin with a header: the names in its first line are numbers"
         )
-
-
-def _rows(file: Path, encoding: str) -> Generator[tuple[int, list[str]]]:
-    """Lines that are not blank as cells, each with the number of its last line in the file."""
-    usual, lines = csv.field_size_limit(_LARGEST_CELL), _Lines()
-    try:
-        with _opened(file, encoding) as lines.text:
-            # Spaces after commas are no part of a cell, nor do they hide its quote.
-            reader = csv.reader(lines, strict=True, skipinitialspace=True)
-            yield from ((reader.line_num, row) for row in reader if not lines.is_blank(row))
-    except UnicodeError:
-        raise ValueError(
-            f"{file} must be text in {encoding}, and is not: name its --encoding, such as cp1252"
-        ) from None
-    except csv.Error:
-        raise ValueError(
-            f"{file}: a quote that begins a cell must end it, and the record that begins after "
-            f"line {lines.end_of_last} has one that does not"
-        ) from None
-    finally:
-        csv.field_size_limit(usual)
 
 
 class _Lines:
@@ -121,23 +234,17 @@ def _opened(file: Path, encoding: str):
     """The file as text; a mark of UTF-8 at its beginning is no part of it."""
     try:
         codec = codecs.lookup(encoding).name
-        text = file.open(encoding="utf-8-sig" if codec == "utf-8" else encoding, newline="")
+        codec_of_file = "utf-8-sig" if codec == "utf-8" else encoding
+        opener: Any = gzip.open if file.suffix.lower() == ".gz" else open
+        text = opener(file, "rt", encoding=codec_of_file, newline="")
     except LookupError:
         raise ValueError(
             f"--encoding must be an encoding of text, such as utf-8 or cp1252, got {encoding!r}"
         ) from None
     with contextlib.ExitStack() as stack:
         stack.enter_context(text)
-        start = text.buffer.peek(3)[:3]  # pyright: ignore[reportAttributeAccessIssue]
+        start = text.buffer.peek(3)[:3]
         if start == codecs.BOM_UTF8 and not codec.startswith("utf-8"):
             raise ValueError(f"{file} begins with the mark of UTF-8: leave --encoding out")
         stack.pop_all()
     return text
-
-
-def _hint(names: list[str]) -> str:
-    """What the header has between names where these are no commas."""
-    for mark, words in _SEPARATORS.items():
-        if any(mark in name for name in names):
-            return f": its first line has {words}, and cells must be separated by commas"
-    return ""

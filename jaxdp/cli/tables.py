@@ -2,12 +2,14 @@
 
 import csv
 import io
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from jaxdp._core.files import write_atomically
+from jaxdp._core.files import sha256_of, write_atomically
+from jaxdp._core.progress import shown
 from jaxdp.cli.base import (
     AsJson,
     as_text,
@@ -17,61 +19,92 @@ from jaxdp.cli.base import (
     library,
     read_toml,
     show,
+    with_options,
     wrapped,
 )
-from jaxdp.cli.records import Encoding, read_columns, require_column
+from jaxdp.cli.records import Dialect, Records
 
+Data = Annotated[
+    Path,
+    typer.Argument(help="CSV with a header, also .gz; Parquet; Arrow."),
+]
 _SUFFIXES = (".csv", ".json")
+# Columns of a released CSV file beside those of the cells.
+_TAKEN = (
+    *("name", "category", "value", "half_width", "level", "jointly"),
+    *("rho", "sampling_error", "epsilon", "delta", "relation"),
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add this command to `app`."""
-    app.command("release")(run)
+    app.command("release")(with_options(run))
 
 
 def run(
-    file: Annotated[Path, typer.Argument(help="CSV with a header, one record per line.")],
+    dialect: Dialect,
+    file: Data,
     plan: Annotated[
         Path, typer.Option(help="TOML file with the budget and a table per statistic.")
     ],
     output: Annotated[Path | None, typer.Option(help="A .json or .csv file for the table.")] = None,
-    encoding: Encoding = "utf-8",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the expected errors; read no record.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Release noisy counts, sums and means under one budget, with error bars."""
+    progress = False if as_json else None
 
-    def work() -> tuple[dict[str, Any], str]:
+    def work() -> tuple[dict[str, Any], str, Any]:
         if output is not None:
             if output.suffix not in _SUFFIXES:
                 raise ValueError(f"--output must end in {' or '.join(_SUFFIXES)}, got {output}")
             check_output("output", output, file, plan)
-        table_plan = library().tables.plan(read_toml(plan))
+        table_plan = read_plan(plan)
         if output is not None and table_plan.ledger is not None:
             check_output("output", output, Path(table_plan.ledger))
         if dry_run:
-            return _expected(table_plan)
-        columns = read_columns(file, encoding)
-        for query in table_plan.queries:
-            if query.entry.column is not None:
-                place = f"{query.entry.where}: column"
-                require_column(file, columns, query.entry.column, place)
-        table = library().tables.release(columns, table_plan)
+            return *_expected(table_plan), None
+        chunks = chunks_of(Records(file, **vars(dialect)), table_plan)
+        table = library().tables.release(shown(chunks, "chunks of records", progress), table_plan)
         rows = [row._asdict() for row in table.rows]
-        return _report(table_plan, rows), _lines(rows)
+        paid = None if table.receipt is None else (table_plan.ledger, table.receipt)
+        return _report(table_plan, rows), _lines(rows), paid
 
     def write() -> None:
         if output is not None:
             write_atomically(output, _in_format(output, answer))
+            if paid is not None:
+                ledger, receipt = paid
+                library().Ledger(ledger).record_output(receipt, output)
 
-    answer, lines = exit_on_error("release", work, reads_records=True)
+    answer, lines, paid = exit_on_error("release", work, reads_records=True)
     try:
         exit_on_error("release", write, reads_records=True)
         lines += "" if output is None else f"\nwritten to {output}"
     finally:  # what was charged is shown
         show(as_json, answer, lines + "\n" + wrapped(answer["guarantee"]))
+
+
+def chunks_of(records: Records, plan: Any) -> Iterator[dict[str, list[Any]]]:
+    """The columns that a plan reads, some records at a time."""
+    names, numbers = set[str](), set[str]()
+    for entry in (query.entry for query in plan.queries):
+        for name in entry.columns:
+            key = "column" if name == entry.column else "column of cells"
+            records.require(name, f"{entry.where}: {key}")
+        names.update(entry.columns)
+        numbers.update({entry.column} - {None})
+        numbers.update(cells.column for cells in entry.cells if "numbers" in cells.kinds)
+    # A count of all records needs a column, too.
+    return records.chunks(names or {name for name in records.names if name}, numbers)
+
+
+def read_plan(file: Path) -> Any:
+    """The plan in a TOML file, with the SHA-256 of the file."""
+    content = file.read_bytes()
+    return library().tables.plan(read_toml(file))._replace(sha256=sha256_of(content))
 
 
 def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -91,6 +124,7 @@ def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "rows": rows,
         "level": plan.level,
+        "jointly": plan.jointly,
         **numbers,
         "relation": "add_remove",
         "guarantee": (
@@ -117,8 +151,16 @@ def _expected(plan: Any) -> tuple[dict[str, Any], str]:
 
 def _lines(rows: list[dict[str, Any]]) -> str:
     """A table in columns."""
-    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    names = [name for name in rows[0] if name != "cell"]
+    cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
     return "\n".join(in_columns(cells))
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with a column for each column of its cell, which may have the name of another."""
+    others = {name: value for name, value in row.items() if name != "cell"}
+    cell = {f"by {n}" if n in _TAKEN else n: x for n, x in row["cell"].items()}
+    return {"name": others.pop("name"), "category": others.pop("category"), **cell, **others}
 
 
 def _cell(value: Any) -> str:
@@ -133,7 +175,9 @@ def _in_format(path: Path, answer: dict[str, Any]) -> str:
         return as_text(answer) + "\n"
     text = io.StringIO()
     promise = {k: x for k, x in answer.items() if k not in ("rows", "guarantee")}
-    writer = csv.DictWriter(text, [*answer["rows"][0], *promise])
+    rows = [_flat(row) for row in answer["rows"]]
+    by = dict.fromkeys(name for row in rows for name in row if name not in _TAKEN)
+    writer = csv.DictWriter(text, ["name", "category", *by, "value", "half_width", *promise])
     writer.writeheader()
-    writer.writerows(row | promise for row in answer["rows"])
+    writer.writerows(row | promise for row in rows)
     return text.getvalue()

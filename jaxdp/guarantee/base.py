@@ -17,7 +17,7 @@ from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import product_up
-from jaxdp._numeric.elementary import ULP
+from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._numeric.search import last_feasible
 from jaxdp.noise.base import Noise, exp_up
 
@@ -79,6 +79,12 @@ class Guarantee(abc.ABC):
         """`count` adaptive repetitions."""
         return cast(G, self.__rmul__(count))
 
+    def __truediv__(self: G, parts: ArrayLike) -> G:
+        """One of `parts` equal parts, which compose to this guarantee at most; rounded down."""
+        raise TypeError(
+            f"{type(self).__name__} has no equal parts: divide a PureDP, ZCDP, RDP, GDP"
+        )
+
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up."""
         return exp_up(self.log_delta(epsilon))
@@ -107,6 +113,11 @@ class Budget:
             epsilon=checks.real("epsilon", epsilon, 0.0),
             delta=checks.probability("delta", delta),
         )
+
+
+def part_of(value: Reals, parts: ArrayLike) -> Reals:
+    """value / parts, rounded down: the sum of as many is at most `value`, without rounding."""
+    return round_up(value / checks.whole("parts", parts, 1.0), -4)
 
 
 @runtime_checkable

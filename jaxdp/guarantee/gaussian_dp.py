@@ -159,6 +159,10 @@ class GDP(Guarantee):
         root = xp.sqrt(checks.whole("count", count))
         return GDP(round_up(repeated("mu", root, self.mu), 2))
 
+    def __truediv__(self, parts: ArrayLike) -> GDP:
+        """One of `parts` equal parts, mu / sqrt(parts): their squares add up to mu^2 at most."""
+        return GDP(round_up(self.mu / xp.sqrt(checks.whole("parts", parts, 1.0)), -4))
+
 
 @in_float64
 def largest_gdp(budget: BudgetLike) -> GDP:

@@ -11,7 +11,7 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import sum_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p, round_up
-from jaxdp.guarantee.base import Guarantee, repeated
+from jaxdp.guarantee.base import Guarantee, part_of, repeated
 
 
 def log_delta_of_pure(bound: Reals, epsilon: Reals) -> Reals:
@@ -133,6 +133,10 @@ class PureDP(Guarantee):
 
     def __rmul__(self, count: ArrayLike) -> PureDP:
         return PureDP(repeated("epsilon", checks.whole("count", count), self.epsilon_bound))
+
+    def __truediv__(self, parts: ArrayLike) -> PureDP:
+        """One of `parts` equal parts: their epsilons add up to this one at most."""
+        return PureDP(part_of(self.epsilon_bound, parts))
 
 
 @final

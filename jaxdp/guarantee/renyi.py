@@ -15,7 +15,7 @@ from jaxdp._core.types import ArrayLike, Bools, Reals, Shape
 from jaxdp._numeric.double_double import sum_up
 from jaxdp._numeric.elementary import ULP, conversion_entropy, log1m, log1p, round_up
 from jaxdp._numeric.search import bisect, least_value
-from jaxdp.guarantee.base import Guarantee, repeated
+from jaxdp.guarantee.base import Guarantee, part_of, repeated
 
 # Orders, less 1, that bound a trade-off, from 1e-6 to 1e6. chosen: 25 a decade
 _ORDERS = 301
@@ -72,6 +72,10 @@ class ZCDP(Guarantee):
     def __rmul__(self, count: ArrayLike) -> ZCDP:
         count = checks.whole("count", count)
         return ZCDP(repeated("xi", count, self.xi), repeated("rho", count, self.rho))
+
+    def __truediv__(self, parts: ArrayLike) -> ZCDP:
+        """One of `parts` equal parts: their xi and rho add up to these at most."""
+        return ZCDP(part_of(self.xi, parts), part_of(self.rho, parts))
 
 
 @jitted
@@ -246,6 +250,10 @@ class RDP(Guarantee):
     def __rmul__(self, count: ArrayLike) -> RDP:
         count, value = xp.broadcast_arrays(checks.whole("count", count)[..., None], self.value)
         return RDP(self.order, repeated("value", count, value))
+
+    def __truediv__(self, parts: ArrayLike) -> RDP:
+        """One of `parts` equal parts: their divergences add up to these at most."""
+        return RDP(self.order, part_of(self.value, checks.whole("parts", parts, 1.0)[..., None]))
 
 
 def _guarded(guarantee: RDP, argument: Reals) -> tuple[Reals, Reals, Reals]:

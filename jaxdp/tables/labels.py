@@ -8,7 +8,6 @@ numbers and with texts that are written as one: 1 is 1.0, "1", "1.0" and "1e0". 
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import datetime
@@ -17,11 +16,18 @@ import math
 import numbers
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+# Texts that mean that a value is missing, as pandas reads them.
+MISSING = frozenset(
+    (
+        *("", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "#N/A N/A", "NULL", "null", "None"),
+        *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+    )
+)
 _BOOLEANS = {"true": True, "false": False}
 # Ways to write a boolean, for booleans in a column whose categories are texts.
 _WRITTEN = {True: ("True", "true", "TRUE"), False: ("False", "false", "FALSE")}
@@ -93,52 +99,6 @@ def overlap(labels: Sequence[Label]) -> bool:
     return len({*texts}) < len(texts) or len({*values}) < len(values) or bool(written)
 
 
-def counted(
-    values: Sequence[Any],
-    labels: Sequence[Label],
-    column: str,
-    zone: datetime.tzinfo = datetime.UTC,
-) -> list[int]:
-    """Number of values for each category; `ValueError` if no value is of a category's kind."""
-    cells: dict[str | Label, int] = {
-        label.texts[0] if label.is_text else label: i for i, label in enumerate(labels)
-    }
-    counts, found = [0] * len(labels), set[tuple[str, bool]]()
-    for value, count in _alike(values):
-        label = label_of(value, zone)
-        if label is None:
-            continue
-        found.add((label.kind, label.is_text))
-        cell = next((cells[name] for name in (label, *label.texts) if name in cells), None)
-        if cell is not None:
-            counts[cell] += count
-    _require_a_kind(found, labels, column)
-    return counts
-
-
-def _require_a_kind(found: set[tuple[str, bool]], labels: Sequence[Label], column: str) -> None:
-    """ValueError if no value that was found could be in a category, by its type."""
-    kinds = {label.kind for label in labels}
-    has_texts = any(label.is_text for label in labels)
-    if not found or any(kind in kinds or (is_text and has_texts) for kind, is_text in found):
-        return
-    wanted = {"texts" if label.is_text else label.kind for label in labels}
-    raise ValueError(
-        f"column {column!r} must hold what its categories are, {_listed(wanted)}, and holds "
-        f"{_listed({kind for kind, _ in found})} alone: no record could be counted"
-    )
-
-
-def _alike(values: Sequence[Any]) -> Iterator[tuple[Any, int]]:
-    """Values and how often each is there: hashable ones that are equal and of one type, once."""
-    try:
-        # By type as well: True is 1 in a dictionary.
-        alike = collections.Counter(zip(map(type, values), values, strict=True))
-    except TypeError:  # scalars of JAX
-        return ((value, 1) for value in values)
-    return ((value, count) for (_, value), count in alike.items())
-
-
 def _is_unlike_itself(value: Any) -> bool:
     """True of NaN and NaT, and of pandas' NA, which does not say."""
     try:
@@ -208,7 +168,3 @@ def _exact_number(text: str) -> int | float:
         return int(text)
     except ValueError:
         return float(text)
-
-
-def _listed(kinds: set[str]) -> str:
-    return " or ".join(sorted(kinds))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import jaxdp as dp
 from jaxdp.cli import build_app
-from jaxdp.cli.records import read_columns
+from jaxdp.cli.records import Records
 
 SECRET = "Hildegard"
 
@@ -19,7 +19,7 @@ SECRET = "Hildegard"
 def read(tmp_path, content, encoding="utf-8"):
     path = tmp_path / "data.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return read_columns(path, encoding)
+    return Records(path, encoding).columns()
 
 
 PLAIN = {"town": ["Zürich", "A"], "age": ["1", "2"]}
@@ -184,7 +184,7 @@ def test_no_command_writes_over_what_it_reads(run, tmp_path):
 def test_a_table_that_cannot_be_written_is_shown(run, files, monkeypatch):
     from jaxdp.cli import tables
 
-    def fails(*arguments):
+    def fails(*arguments, **options):
         raise OSError(28, "disk full")
 
     monkeypatch.setattr(tables, "write_atomically", fails)
@@ -255,11 +255,11 @@ def test_a_training_reads_other_encodings_and_labels(run, tmp_path, monkeypatch)
 def test_errors_of_others_are_their_type_alone(run, files, monkeypatch, error):
     from jaxdp.cli import models, tables
 
-    def fails(*arguments):
+    def fails(*arguments, **options):
         raise error(SECRET)
 
     for module in (models, tables):
-        monkeypatch.setattr(module, "read_columns", fails)
+        monkeypatch.setattr(module, "Records", fails)
     train = ["train", files / "data.csv", *TRAIN, "--out", files / "model.json"]
     for command in (["release", files / "data.csv", "--plan", files / "plan.csv"], train):
         told = run(*command)

@@ -166,3 +166,38 @@ categories = [true, false]
     told = run(tmp_path / "data.csv", "--plan", tmp_path / "plan.toml")
     assert told.exit_code != 0
     assert "column 'floor' must hold what its categories are" in " ".join(told.output.split())
+
+
+def test_a_table_by_two_columns_has_a_column_for_each(run, tmp_path):
+    """Whose names may be those of other columns of the output."""
+    (tmp_path / "plan.toml").write_text(
+        """
+rho = 1e6
+
+[columns.town]
+categories = ["A", "B"]
+
+[columns.value]
+bins = [0, 10, 20]
+other = true
+
+[[release]]
+statistic = "count"
+by = ["town", "value"]
+margins = true
+"""
+    )
+    (tmp_path / "data.csv").write_text("town,value\nA,5\nA,10\nB,20\nB,x\nB,\nC,1\n")
+    asked = [tmp_path / "data.csv", "--plan", tmp_path / "plan.toml"]
+    told = run(*asked, "--output", tmp_path / "out.csv")
+    assert told.exit_code == 0, told.output
+    with (tmp_path / "out.csv").open(newline="") as file:
+        rows = [(r["town"], r["by value"], float(r["value"])) for r in csv.DictReader(file)]
+    assert rows[:6] == [
+        *(("A", "[0, 10)", 1.0), ("A", "[10, 20]", 1.0), ("A", "other", 0.0)),
+        *(("B", "[0, 10)", 0.0), ("B", "[10, 20]", 1.0), ("B", "other", 2.0)),
+    ]
+    assert rows[6:8] == [("A", "", 2.0), ("B", "", 3.0)]
+    assert rows[-1] == ("", "", 5.0)
+    (tmp_path / "data.csv").write_text("town\nA\n")
+    assert "release 1: column of cells must be a column of" in run(*asked).stderr

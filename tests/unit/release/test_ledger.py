@@ -132,9 +132,10 @@ def test_the_command_tells_what_was_spent(tmp_path):
     runner = typer_testing.CliRunner()
     told = runner.invoke(build_app(typer), ["ledger", str(path)])
     assert told.exit_code == 0
-    assert "2 x ages: 0.6" in told.output
+    assert "ages  2 x mu 0.6" in told.output
     body = json.loads(runner.invoke(build_app(typer), ["ledger", str(path), "--json"]).output)
-    assert body["steps"] == [{"name": "ages", "cost": [0.6], "count": 2}]
+    (charge,) = body["charges"]
+    assert (charge["name"], charge["cost"], charge["count"]) == ("ages", [0.6], 2)
     path.write_text("nothing\n")
     assert runner.invoke(build_app(typer), ["ledger", str(path)]).exit_code == 2
 

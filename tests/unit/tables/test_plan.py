@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.tables.plan import LARGEST, _mechanism
+from jaxdp.tables.query import LARGEST, mechanism_of
 
 BUDGET = {"epsilon": 1.0, "delta": 1e-6}
 COUNT = {"statistic": "count"}
@@ -186,7 +186,7 @@ def test_a_coarse_lattice_is_in_the_sensitivity():
     # A scale that is a power of two has the coarsest lattice of all that large.
     query, noise = made.queries[0], dp.Laplace(2.0**40)
     for sensitivity in (1, 2**26 + 1):
-        planned = _mechanism("laplace", noise.scale, sensitivity)
+        planned = mechanism_of("laplace", noise.scale, sensitivity)
         released = dp.release(dp.Mechanism(noise, sensitivity), 7, granularity=None)
         assert released.mechanism.sensitivity <= planned.sensitivity
     assert query.unit == 2.0**-22

@@ -1,0 +1,134 @@
+"""Statistics of a plan in whole units, with their sensitivity to one record and their noise.
+
+Values are clipped and summed exactly, and each sum is rounded once to whole multiples of a public
+unit. Rounding is monotone and commutes with whole multiples. So one record, which moves the exact
+sum by at most k units with k whole, moves the rounded one by at most k as well. The unit is 1 for
+counts and, unless the plan gives one, for discrete noise, else a power of two, 2^-26 of the public
+bound or less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from jaxdp._core.namespace import xp
+from jaxdp._core.types import ArrayLike
+from jaxdp._numeric.elementary import round_up
+from jaxdp.design.expected_error import ExpectedError, expected_error
+from jaxdp.mechanism import Mechanism
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian
+from jaxdp.noise.discrete_laplace import DiscreteLaplace
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+from jaxdp.noise.lattice_draws import unit_of
+from jaxdp.released import BITS
+from jaxdp.tables.keys import Entry
+
+NOISES = {
+    "gaussian": Gaussian,
+    "laplace": Laplace,
+    "discrete_gaussian": DiscreteGaussian,
+    "discrete_laplace": DiscreteLaplace,
+}
+# Bits of a bound in units. chosen: a hundred million records add up below 2^53
+_UNIT_BITS = 26
+# Units that a sum is clipped to. derived: doubles hold every whole number up to here
+LARGEST = 2**53
+# Units of a bound. derived: eight million records at the bound add up to LARGEST
+_MOST_UNITS = 2**30
+# Largest ratio of the whole number of units to the bound. chosen: a quarter more noise
+_LARGEST_WASTE = Fraction(5, 4)
+# Part of a bound that clips are moved by, to end on a whole number of units. derived: 32 ulps
+_SLACK = Fraction(1, 2**48)
+# Largest ratio of the lattice's step to the noise's scale. derived: `released.lattice_of`
+LATTICE_STEP = 2.0**-BITS
+
+
+class Query(NamedTuple):
+    """Statistic in whole units: its terms, its sensitivity to one record, and its noise.
+
+    Values are clipped to [lower, upper], the bounds or a few ulps within. `middle` is subtracted
+    from each. A record moves the sum by at most `sensitivity` units. is_whole: the noisy number is
+    whole, by rounding if the noise is continuous: of counts that are released as they are.
+    """
+
+    entry: Entry
+    unit: Fraction
+    middle: float
+    lower: float
+    upper: float
+    sensitivity: int
+    base: float  # the scale over the common multiplier, in units
+    is_whole: bool
+
+
+def error_of(query: Query, mechanism: Mechanism, level: float) -> ExpectedError:
+    """`expected_error` in the column's unit; the half width includes all rounding."""
+    granularity = step_of(query, mechanism)
+    if granularity is None:
+        granularity = (
+            0.0 if mechanism.noise.on_integers else LATTICE_STEP * unit_of(mechanism.noise)
+        )
+    rounding = 0.0 if query.entry.statistic == "count" else 0.5
+    error, unit = expected_error(mechanism, level, granularity), float(query.unit)
+    errors = (error.standard_deviation, error.mean_absolute, error.half_width + rounding)
+    return ExpectedError(*(unit * x for x in errors))
+
+
+def step_of(query: Query, mechanism: Mechanism) -> float | None:
+    """The granularity in units: whole numbers, or as fine as the lattice."""
+    return 1.0 if query.is_whole and not mechanism.noise.on_integers else None
+
+
+def query_of(entry: Entry, is_alone: bool) -> Query:
+    """The statistic in whole units; `is_alone`: no other table is made consistent with it."""
+    is_whole = NOISES[entry.noise] in (DiscreteGaussian, DiscreteLaplace)
+    if entry.statistic == "count":
+        base = 1.0 / entry.weight if entry.scale is None else entry.scale
+        return Query(entry, Fraction(1), 0.0, 0.0, 1.0, 1, base, is_whole or is_alone)
+    lower, upper = entry.lower, entry.upper
+    middle = 0.5 * lower + 0.5 * upper if entry.statistic == "mean" else 0.0
+    unit, bound = _unit(entry, middle), _bound(lower, upper, middle)
+    sensitivity = math.ceil(bound / unit * (1 - _SLACK))
+    if sensitivity * unit > _LARGEST_WASTE * bound:
+        raise ValueError(
+            f"{entry.where}: unit must be at most {float(bound) / 4:.3g} or divide "
+            f"{float(bound):g}, the largest distance of a bound to {middle:g}, got {float(unit):g}"
+        )
+    if sensitivity > _MOST_UNITS:
+        raise ValueError(
+            f"{entry.where}: unit must be at least {float(bound / _MOST_UNITS):.1g} at these "
+            f"bounds, got {float(unit):g}"
+        )
+    while Fraction(upper) - Fraction(middle) > sensitivity * unit:
+        upper = math.nextafter(upper, -math.inf)
+    while Fraction(middle) - Fraction(lower) > sensitivity * unit:
+        lower = math.nextafter(lower, math.inf)
+    base = sensitivity / entry.weight if entry.scale is None else entry.scale / float(unit)
+    return Query(entry, unit, middle, lower, upper, sensitivity, base, is_whole)
+
+
+def _bound(lower: float, upper: float, middle: float) -> Fraction:
+    """The largest distance of a value to the middle, exact."""
+    return max(Fraction(upper) - Fraction(middle), Fraction(middle) - Fraction(lower))
+
+
+def _unit(entry: Entry, middle: float) -> Fraction:
+    """The unit of a sum: the plan's, else 1 for discrete noise, else far below the bound."""
+    if entry.unit is not None:
+        return entry.unit
+    if NOISES[entry.noise] in (DiscreteGaussian, DiscreteLaplace):
+        return Fraction(1)
+    bound = float(_bound(entry.lower, entry.upper, middle))
+    return Fraction(2) ** (math.frexp(bound)[1] - 1 - _UNIT_BITS)
+
+
+def mechanism_of(noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int) -> Mechanism:
+    """The mechanism in units, the rounding to a lattice that is coarser in its sensitivity."""
+    scaled, shift = NOISES[noise](scale), xp.asarray(sensitivity, xp.float64)
+    if not scaled.on_integers:
+        shift = round_up(shift + LATTICE_STEP * scaled.scale, 8)
+    return Mechanism(scaled, shift)

@@ -1,0 +1,132 @@
+"""Rows of a released table: consistent numbers, margins and means, with their half widths.
+
+All of it is computed from noisy numbers and the plan.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxdp.tables.cells import Cells
+from jaxdp.tables.error_bars import Term, half_width
+from jaxdp.tables.keys import is_number_of, name_of
+from jaxdp.tables.margins import Family, families_of, shown
+from jaxdp.tables.plan import TablePlan
+from jaxdp.tables.query import error_of
+
+# Variances that numbers are weighted by, in units. chosen: no ratio of two overflows
+_LEAST_VARIANCE = 1e-100
+
+
+class TableRow(NamedTuple):
+    """Number of a released table: `value` +- `half_width` holds the exact one at the level.
+
+    category: the cell, its names by column joined by commas; None for all records. cell: the names
+    by column.
+    """
+
+    name: str
+    category: str | None
+    value: float
+    half_width: float
+    cell: dict[str, str]
+
+
+def rows_of(plan: TablePlan, noisy: Sequence[Sequence[float]]) -> Iterator[TableRow]:
+    """The rows of a plan from the noisy numbers of its statistics, in units."""
+    entries = [query.entry for query in plan.queries]
+    values = [_in_column_units(plan, i, numbers) for i, numbers in enumerate(noisy)]
+    families = {i: _family(plan, members) for members in families_of(entries) for i in members}
+    for index, cells in shown(entries):
+        entry = entries[index]
+        is_own = cells == entry.cells
+        name = entry.name if is_own else name_of(entry.statistic, entry.column, cells)
+        if entry.statistic == "mean":
+            table, widths = _means(plan, values, families, index, cells)
+        else:
+            table = _estimate(families[index], values, cells)
+            widths = np.full(table.shape, width_of(plan, families[index], cells, plan.miss))
+        names = itertools.product(*(c.names for c in cells))
+        for names_of_cell, value, width in zip(names, table.flat, widths.flat, strict=True):
+            cell = dict(zip((c.column for c in cells), names_of_cell, strict=True))
+            category = ", ".join(names_of_cell) if cells else None
+            yield TableRow(name, category, float(value), float(width), cell)
+
+
+def width_of(plan: TablePlan, family: Family, cells: tuple[Cells, ...], miss: float) -> float:
+    """The half width of every number of a table, released or a margin, in the column's unit."""
+    first = family.members[0]
+    if len(family.members) == 1 and cells == family.tables[0]:
+        return float(error_of(plan.queries[first], plan.mechanisms[first], 1.0 - miss).half_width)
+    terms, rounding = [], 0.0
+    for member, weight, count in family.weights(cells):
+        query, size = plan.queries[member], abs(weight) * float(plan.queries[member].unit)
+        # Equal weights are equal to the last bit, where they are 1.
+        size = round(size / float(query.unit)) * float(query.unit) if _is_one(weight) else size
+        terms.append(Term(plan.mechanisms[member].noise, query.is_whole, size, count))
+        rounding += 0.0 if query.entry.statistic == "count" else 0.5 * size * count
+    return half_width(terms, miss) + rounding
+
+
+def _is_one(weight: float) -> bool:
+    return abs(abs(weight) - 1.0) < 1e-9
+
+
+def _family(plan: TablePlan, members: tuple[int, ...]) -> Family:
+    tables = tuple(plan.queries[i].entry.cells for i in members)
+    variances = (
+        float(plan.queries[i].unit) ** 2
+        * max(float(plan.mechanisms[i].noise.variance()), _LEAST_VARIANCE)
+        for i in members
+    )
+    return Family(members, tables, tuple(variances))
+
+
+def _in_column_units(plan: TablePlan, index: int, noisy: Sequence[float]) -> np.ndarray:
+    """Noisy numbers of units in the column's unit, by cell."""
+    query = plan.queries[index]
+    numbers = [float(Fraction(x) * query.unit) for x in noisy]
+    return np.array(numbers).reshape(query.entry.shape)
+
+
+def _estimate(family: Family, values: Sequence[np.ndarray], cells: tuple[Cells, ...]) -> np.ndarray:
+    """The consistent table of some columns; sums of cells are exact where nothing else is known."""
+    if len(family.members) == 1:
+        (table,) = family.tables
+        sums = values[family.members[0]]
+        return np.asarray(
+            np.sum(sums, axis=tuple(i for i, c in enumerate(table) if c not in cells))
+        )
+    return family.estimate([values[i] for i in family.members], cells)
+
+
+def _means(
+    plan: TablePlan,
+    values: Sequence[np.ndarray],
+    families: dict[int, Family],
+    index: int,
+    cells: tuple[Cells, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means from the noisy sums less the middle and the noisy counts, and their half widths.
+
+    Both hold together if each misses with half of the probability.
+    """
+    query = plan.queries[index]
+    counted = next(i for i, q in enumerate(plan.queries) if is_number_of(query.entry, q.entry))
+    total, count = (_estimate(families[i], values, cells) for i in (index, counted))
+    of_sum, of_count = (
+        width_of(plan, families[i], cells, 0.5 * plan.miss) for i in (index, counted)
+    )
+    middle, lower, upper = query.middle, query.entry.lower, query.entry.upper
+    ratio = total / np.maximum(count, 1.0)
+    ends = [
+        (total + side * of_sum) / np.maximum(count + other * of_count, 1.0)
+        for side, other in itertools.product((-1, 1), (-1, 1))
+    ]
+    widths = np.minimum(np.max(np.abs(np.array(ends) - ratio), axis=0), upper - lower)
+    return np.asarray(np.clip(middle + ratio, lower, upper)), np.asarray(widths)

@@ -1,0 +1,142 @@
+"""Exact sums of records by cell, from any number of chunks of records.
+
+Sums of doubles are kept without rounding: as whole numbers of 53 bits, by exponent and cell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from jaxdp.tables.cells import Cells, Sorter
+from jaxdp.tables.missing import DROP, numbers_of, present, require_present
+from jaxdp.tables.query import LARGEST, Query
+
+# Records that are added at once. derived: as many halves of 27 bits add up below 2^53
+_MOST_AT_ONCE = 2**25
+# Bits of the smaller half of a whole number.
+_HALF = 27
+
+
+class Tally:
+    """Exact counts and sums of a plan's statistics, from chunks of records."""
+
+    def __init__(self, queries: Sequence[Query]):
+        self._queries = queries
+        self._sorters = {c: Sorter(c) for query in queries for c in query.entry.cells}
+        self._sums = [ExactSums(math.prod(query.entry.shape)) for query in queries]
+        self._size = 0
+
+    def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Add records by column, of which every column has as many; errors show no value."""
+        for name in (name for query in self._queries for name in query.entry.columns):
+            if name not in columns:
+                # Of a file without a header the names are a record.
+                raise ValueError(f"columns must hold {name!r}, got {len(columns)} without it")
+        (size,) = {len(values) for values in columns.values()}
+        indices = {c: sorter.index(columns[c.column]) for c, sorter in self._sorters.items()}
+        # A column of numbers that is counted, too, has the same values present in both.
+        summed = {q.entry.column for q in self._queries if q.entry.statistic != "count"}
+        numbers = {x: numbers_of(columns[x], x, self._size) for x in summed if x is not None}
+        for query, sums in zip(self._queries, self._sums, strict=True):
+            place, column = _in_table(query.entry.cells, indices, size), query.entry.column
+            if column is None:
+                sums.count(place)
+            elif query.entry.statistic == "count":
+                there = numbers[column][1] if column in numbers else present(columns[column])
+                sums.count(np.where(there, place, -1))
+            else:
+                sums.add(*self._placed(query, place, *numbers[column]))
+        self._size += size
+
+    def _placed(
+        self, query: Query, place: np.ndarray, numbers: np.ndarray, there: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cells and clipped values of a sum, by its rule for missing values."""
+        entry = query.entry
+        if entry.missing is None and entry.column is not None:
+            require_present(there, entry.column, self._size)
+        if entry.missing == DROP:
+            place, numbers = np.where(there, place, -1), np.where(there, numbers, 0.0)
+        elif entry.missing is not None:
+            numbers = np.where(there, numbers, entry.missing)
+        return place, np.clip(numbers, query.lower, query.upper)
+
+    def totals(self) -> list[list[int]]:
+        """For each statistic its cells in units, in the order of its columns."""
+        for sorter in self._sorters.values():
+            sorter.require_a_kind()
+        pairs = zip(self._queries, self._sums, strict=True)
+        return [
+            sums.counts.tolist()
+            if query.entry.statistic == "count"
+            else sums.in_units(query.middle, query.unit)
+            for query, sums in pairs
+        ]
+
+
+def _in_table(cells: Sequence[Cells], indices: Mapping[Cells, np.ndarray], size: int) -> np.ndarray:
+    """The cell of each record in a table of these columns, -1 for records in none."""
+    place, inside = np.zeros(size, np.int64), np.ones(size, bool)
+    for c in cells:
+        place = place * len(c.names) + indices[c]
+        inside &= indices[c] >= 0
+    return np.where(inside, place, -1)
+
+
+class ExactSums:
+    """Sums of doubles by cell, without rounding, and the numbers of those added."""
+
+    def __init__(self, cells: int):
+        self._cells = cells
+        self._parts = dict[int, tuple[np.ndarray, np.ndarray]]()
+        self.counts = np.zeros(cells, np.int64)
+
+    def count(self, place: np.ndarray) -> None:
+        """Count records in their cells."""
+        self.counts += np.bincount(place[place >= 0], minlength=self._cells)
+
+    def add(self, place: np.ndarray, values: np.ndarray) -> None:
+        """Add finite doubles to their cells; those in no cell, -1, are left out."""
+        for start in range(0, len(values), _MOST_AT_ONCE):
+            chunk = slice(start, start + _MOST_AT_ONCE)
+            self.count(place[chunk])
+            self._add(place[chunk], values[chunk])
+
+    def _add(self, place: np.ndarray, values: np.ndarray) -> None:
+        mantissas, exponents = np.frexp(values)
+        whole = np.ldexp(mantissas, 53).astype(np.int64)
+        for exponent in np.unique(exponents[place >= 0]).tolist():
+            chosen = (exponents == exponent) & (place >= 0)
+            where, part = place[chosen], whole[chosen]
+            high, low = self._parts.setdefault(
+                exponent, (np.zeros(self._cells, np.int64), np.zeros(self._cells, np.int64))
+            )
+            # Sums of halves below 2^53 are exact in doubles, and below 2^63 for 2^36 records.
+            high += self._sums(where, part >> _HALF)
+            low += self._sums(where, part & (2**_HALF - 1))
+
+    def _sums(self, where: np.ndarray, halves: np.ndarray) -> np.ndarray:
+        return np.bincount(where, halves, self._cells).astype(np.int64)
+
+    def total(self, cell: int) -> Fraction:
+        """The exact sum in a cell."""
+        parts = (
+            (int(high[cell]) * 2**_HALF + int(low[cell])) * Fraction(2) ** (exponent - 53)
+            for exponent, (high, low) in self._parts.items()
+        )
+        return sum(parts, Fraction(0))
+
+    def in_units(self, middle: float, unit: Fraction) -> list[int]:
+        """The sums of values less `middle`, rounded once to whole units, and clipped."""
+        rounded = []
+        for cell, count in enumerate(self.counts.tolist()):
+            units = (self.total(cell) - count * Fraction(middle)) / unit
+            # Half up: unlike half to even it commutes with whole numbers.
+            nearest = math.floor(units + Fraction(1, 2))
+            rounded.append(max(-LARGEST, min(nearest, LARGEST)))
+        return rounded

@@ -1,0 +1,250 @@
+"""Dialects, gzip, Parquet, files larger than a chunk; `check` and `plan`."""
+
+import csv
+import gzip
+import json
+import tomllib
+import tracemalloc
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import jaxdp as dp
+from jaxdp.cli import build_app, records
+from jaxdp.cli.records import Records
+
+SECRET = "Hildegard"
+PLAN = """
+rho = 1e6
+missing = "drop"
+ledger = "{ledger}"
+
+[columns.region]
+categories = ["N", "S"]
+other = true
+
+[columns.size]
+bins = [0, 1.5, 10]
+
+[[release]]
+statistic = "count"
+by = ["region", "size"]
+
+[[release]]
+statistic = "count"
+column = "spent"
+missing = "drop"
+
+[[release]]
+statistic = "mean"
+column = "spent"
+lower = 0
+upper = 10
+"""
+ROWS = [["N", "1,4", "2,5"], ["S", "1,5", "0,25"], ["N", "10", "NA"], ["", "0,5", "7"]]
+
+
+@pytest.fixture(scope="module")
+def run():
+    app, runner = build_app(typer), CliRunner()
+    return lambda *asked, **keys: runner.invoke(app, list(map(str, asked)), **keys)
+
+
+@pytest.fixture
+def files(tmp_path):
+    dp.Ledger(tmp_path / "ledger", dp.ZCDP(0.0, 3e6))
+    (tmp_path / "plan.toml").write_text(PLAN.format(ledger=tmp_path / "ledger"))
+    return tmp_path
+
+
+def written(path, delimiter=";", encoding="utf-8-sig", opener=open, repeat=1):
+    with opener(path, "wt", newline="", encoding=encoding) as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerow(["region", "size", "spent"])
+        writer.writerows(ROWS * repeat)
+
+
+def numbers(told):
+    assert told.exit_code == 0, told.output
+    rows = json.loads(told.stdout)["rows"]
+    return [round(row["value"], 2) for row in rows]
+
+
+EXPECTED = [1, 1, 0, 1, 1, 0, 3, 3.25]
+
+
+def test_semicolons_and_decimal_commas_and_gzip(run, files):
+    dialect = ["--delimiter", ";", "--decimal", ","]
+    for name, options, keys in (
+        ("data.csv", dialect, {}),
+        ("data.csv.gz", dialect, {"opener": gzip.open}),
+        ("tabs.tsv", ["--delimiter", "tab", "--decimal", ","], {"delimiter": "\t"}),
+    ):
+        written(files / name, **keys)
+        told = run("release", files / name, "--plan", files / "plan.toml", *options, "--json")
+        assert numbers(told) == EXPECTED
+    written(files / "data.csv")
+    told = run("release", files / "data.csv", "--plan", files / "plan.toml")
+    assert told.exit_code == 2
+    assert "semicolons, and cells must be separated by commas: name its --delimiter" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "said"),
+    [
+        ("region;size;spent\nN;1;1.234\n", {"delimiter": ";", "decimal": ","}, "have no point"),
+        ("region;size;spent\nN;1.5;1\n", {"delimiter": ";", "decimal": ","}, "have no point"),
+        ("region,size,spent\n", {"decimal": ","}, "--decimal must be . or , and not the"),
+        ("region,size,spent\n", {"decimal": "'"}, "--decimal must be . or ,"),
+        ("region,size,spent\n", {"delimiter": ""}, "--delimiter must be a mark"),
+        ("region,size,spent\n", {"delimiter": "ab"}, "--delimiter must be a mark"),
+        ("region,size,spent\n", {"delimiter": "x"}, "--delimiter must be a mark"),
+        (f"region,size,spent\n{SECRET},1\n", {"delimiter": ";"}, "must have semicolons between"),
+    ],
+)
+def test_what_could_be_counted_wrong_is_refused(run, files, content, options, said):
+    """1.234 beside decimal commas is a thousand or one."""
+    (files / "data.csv").write_text(content)
+    flags = [part for name, x in options.items() for part in (f"--{name}", x)]
+    if "semicolons" in said:
+        said = "--delimiter"
+        (files / "data.csv").write_text(content.replace(",", "|"))
+    told = run("release", files / "data.csv", "--plan", files / "plan.toml", *flags)
+    assert told.exit_code == 2
+    assert said in told.stderr
+    assert SECRET not in told.output
+    assert dp.Ledger(files / "ledger").steps == ()
+
+
+def test_a_gzip_file_that_is_none_or_cut_is_refused(tmp_path):
+    path = tmp_path / "data.csv.gz"
+    path.write_bytes(f"a,b\n{SECRET},1\n".encode())
+    with pytest.raises(ValueError, match="must be a whole gzip file"):
+        Records(path)
+    written(path, ",", "utf-8", gzip.open, repeat=2000)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ValueError, match="must be a whole gzip file"):
+        Records(path).columns()
+
+
+def test_chunks_hold_all_records_once(tmp_path, monkeypatch):
+    written(tmp_path / "data.csv", ",", "utf-8", repeat=25)
+    whole = Records(tmp_path / "data.csv").columns()
+    assert len(whole["region"]) == 100
+    for size in (1, 7, 50, 100, 101):
+        monkeypatch.setattr(records, "CHUNK", size)
+        found = [*Records(tmp_path / "data.csv").chunks({"spent"})]
+        assert [x for chunk in found for x in chunk["spent"]] == whole["spent"]
+        assert {name for chunk in found for name in chunk} == {"spent"}
+        assert max(len(chunk["spent"]) for chunk in found) <= size
+    (tmp_path / "data.csv").write_text("a,b\n")
+    assert [*Records(tmp_path / "data.csv").chunks()] == [{"a": [], "b": []}]
+    (tmp_path / "data.csv").write_text("a,b\n1,2\n1,2\n3\n")
+    monkeypatch.setattr(records, "CHUNK", 2)
+    with pytest.raises(ValueError, match="ends in line 4 has 1"):
+        Records(tmp_path / "data.csv").columns()
+
+
+def test_memory_does_not_grow_with_the_file(files, monkeypatch):
+    """Of a file of ten chunks and of one with fifty."""
+    from jaxdp.tables.sums import Tally
+
+    monkeypatch.setattr(records, "CHUNK", 200)
+    plan = dp.tables.plan(tomllib.loads((files / "plan.toml").read_text()))
+    peaks = []
+    for repeat in (400, 2000):
+        written(files / "data.csv", ";", repeat=repeat)
+        tally, source = Tally(plan.queries), Records(files / "data.csv", "utf-8", ";", ",")
+        tracemalloc.start()
+        for chunk in source.chunks({"region", "size", "spent"}, {"size", "spent"}):
+            tally.add(chunk)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert tally.totals()[0] == [n * repeat for n in (1, 1, 0, 1, 1, 0)]
+    assert peaks[1] < 1.2 * peaks[0]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".feather", ".arrow"])
+def test_parquet_and_arrow(run, files, suffix):
+    pyarrow, parquet, feather = (
+        pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet", "pyarrow.feather")
+    )
+    cells = zip(*ROWS, strict=True)
+    region, size, spent = (
+        [None if x in ("", "NA") else x.replace(",", ".") for x in column] for column in cells
+    )
+    columns = {
+        "region": pyarrow.array(region).dictionary_encode(),
+        "size": [float(x) for x in size],
+        "spent": [None if x is None else float(x) for x in spent],
+    }
+    write = {".parquet": parquet.write_table}.get(suffix, feather.write_feather)
+    write(pyarrow.table(columns), files / f"data{suffix}")
+    told = run("release", files / f"data{suffix}", "--plan", files / "plan.toml", "--json")
+    assert numbers(told) == EXPECTED
+    (files / f"data{suffix}").write_text(f"a,b\n{SECRET},1\n")
+    told = run("release", files / f"data{suffix}", "--plan", files / "plan.toml")
+    assert told.exit_code == 2
+    assert f"must be a {suffix[1:]} file" in told.stderr
+    assert SECRET not in told.output
+
+
+def test_a_check_draws_and_charges_nothing(run, files):
+    written(files / "data.csv", ",")
+    asked = ["check", files / "plan.toml", files / "data.csv"]
+    told = run(*asked)
+    assert told.exit_code == 2
+    assert "column 'spent' must be of numbers, and record 1 has none" in told.stderr
+    dialect = ["--delimiter", ";", "--decimal", ","]
+    written(files / "data.csv")
+    told = run(*asked, *dialect)
+    assert told.exit_code == 0, told.output
+    assert "would be accepted, and the ledger has room" in told.stdout
+    assert dp.Ledger(files / "ledger").steps == ()
+    for _ in range(3):
+        run("release", files / "data.csv", "--plan", files / "plan.toml", *dialect)
+    told = run(*asked, *dialect, "--json")
+    assert told.exit_code == 2
+    assert "does not fit in what remains of" in told.stderr
+
+
+ANSWERS = {
+    "Name of the table": "visits",
+    "Budget": "0.1",
+    "Column region": "categories",
+    "All public categories of region": 'N, S "x"',
+    "Column size": "skip",
+    "Column spent": "number",
+    "The least": "0",
+    "The largest": "10",
+    "Column day": "date",
+    "day, week": "quarter",
+    "The first": "2025-01-01",
+    "The last": "2025-12-31",
+    "Group all statistics by region": "y",
+    "Group all statistics by day": "n",
+}
+
+
+def test_a_first_plan_is_made_of_answers(run, tmp_path):
+    """And reads the header alone: the rest of the file is no text."""
+    data, plan = tmp_path / "data.csv", tmp_path / "plan.toml"
+    data.write_bytes(b"region,size,spent,day\n" + b"\n" * 10**6 + b"\xff\xfe")
+    told = run("plan", data, "--output", plan, input="\n".join(ANSWERS.values()) + "\n")
+    assert told.exit_code == 0, told.output
+    asked = [told.output.index(words) for words in ANSWERS]
+    assert asked == sorted(asked)
+    made = dp.tables.plan(tomllib.loads(plan.read_text()))
+    assert [query.entry.name for query in made.queries] == [
+        *("count by region", "count by day", "count of spent by region"),
+        "mean of spent by region",
+    ]
+    assert made.queries[0].entry.cells[0].names == ("N", 'S "x"', "other")
+    data.write_text('region,size,spent,day\nN,1,2,2025-02-01\n"S ""x""",1,NA,2025-02-01\n')
+    assert run("check", plan, data).exit_code == 0
+    told = run("plan", data, "--output", plan)
+    assert (told.exit_code, "must be a new file" in told.stderr) == (2, True)
+    data.write_text("1,2,3\n")
+    told = run("plan", data, "--output", tmp_path / "new.toml")
+    assert (told.exit_code, "must begin with a header" in told.stderr) == (2, True)

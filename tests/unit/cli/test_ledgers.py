@@ -1,0 +1,93 @@
+"""`jaxdp ledger`: made with a budget, and printed as a table with times and digests."""
+
+import hashlib
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import jaxdp as dp
+from jaxdp.cli import build_app
+
+PLAN = """
+name = "household table"
+rho = 0.02
+ledger = "{ledger}"
+
+[[release]]
+statistic = "count"
+"""
+
+
+@pytest.fixture(scope="module")
+def run():
+    app, runner = build_app(typer), CliRunner()
+    return lambda *arguments: runner.invoke(app, [*map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("options", "budget"),
+    [
+        (["--rho", 0.05], dp.ZCDP(0.0, 0.05)),
+        (["--gdp", 0.5], dp.GDP(0.5)),
+        (["--epsilon", 1, "--delta", 1e-6], dp.largest_gdp((1.0, 1e-6))),
+        (["--epsilon", 1, "--delta", 0], dp.PureDP(1.0)),
+    ],
+)
+def test_a_ledger_is_made(run, tmp_path, options, budget):
+    told = run("ledger", tmp_path / "budget", "--create", *options, "--json")
+    assert told.exit_code == 0, told.output
+    assert dp.Ledger(tmp_path / "budget").budget == budget
+    assert json.loads(told.stdout)["budget"]["kind"] == type(budget).__name__
+    again = run("ledger", tmp_path / "budget", "--create", *options)
+    assert again.exit_code == 2
+    assert "there is a file" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--create"], "give one budget"),
+        (["--create", "--rho", 1, "--gdp", 1], "give one budget"),
+        (["--create", "--rho", 0], "--rho must be above 0"),
+        (["--create", "--gdp", "nan"], "--gdp must be above 0"),
+        (["--create", "--epsilon", 1, "--delta", 2], "--delta must lie in [0, 1]"),
+        (["--rho", 1], "--rho is for --create"),
+        ([], "path must be an existing ledger"),
+    ],
+)
+def test_bad_budgets_are_refused(run, tmp_path, options, said):
+    told = run("ledger", tmp_path / "budget", *options)
+    assert told.exit_code == 2
+    assert said in told.stderr
+    assert not (tmp_path / "budget").exists()
+
+
+def test_a_release_is_in_the_ledger_with_its_plan_and_output(run, tmp_path):
+    ledger, plan, output = (tmp_path / name for name in ("budget", "plan.toml", "out.csv"))
+    plan.write_text(PLAN.format(ledger=ledger))
+    (tmp_path / "data.csv").write_text("a\n1\n2\n")
+    assert run("ledger", ledger, "--create", "--rho", 0.05).exit_code == 0
+    for _ in range(2):
+        told = run("release", tmp_path / "data.csv", "--plan", plan, "--output", output)
+        assert told.exit_code == 0, told.output
+    answer = json.loads(run("ledger", ledger, "--json").stdout)
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (plan, output)]
+    first, second = answer["charges"]
+    assert [charge["plan_sha256"] for charge in (first, second)] == [digests[0]] * 2
+    assert second["outputs"] == [digests[1]] != first["outputs"]
+    assert answer["spent"]["rho"] == pytest.approx(0.04)
+    epsilon = answer["spent"]["epsilon"]
+    assert epsilon == pytest.approx(float(dp.ZCDP(0.0, 0.04).epsilon(1e-6)), rel=1e-6)
+    text = run("ledger", ledger).stdout
+    assert "spent so far: rho 0.04; it implies (" in text
+    assert text.count("household table  rho 0.02  " + digests[0][:12]) == 2
+    assert digests[1][:12] in text
+    assert second["time"][:10] in text
+    shown = float(text.split("spent so far: rho 0.04; it implies (")[1].split(",")[0])
+    assert epsilon <= shown <= epsilon * 1.001
+    full = run("release", tmp_path / "data.csv", "--plan", plan, "--output", output)
+    assert full.exit_code == 2
+    assert "item must fit in what remains" in full.stderr
+    assert len(dp.Ledger(ledger).charges) == 2

@@ -1,0 +1,294 @@
+"""Tables by several columns: cells, margins, consistency, and bars that hold together."""
+
+import datetime
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp.tables.cells import Sorter, cells_of
+from jaxdp.tables.keys import entries_of
+from jaxdp.tables.margins import Family, families_of
+from jaxdp.tables.sums import Tally
+
+UTC = datetime.UTC
+COLUMNS = {
+    "region": {"categories": ["N", "S"], "other": True},
+    "sex": {"categories": ["f", "m"]},
+    "age": {"bins": [0, 18, 65, 120], "other": True},
+    "day": {
+        "unit": "month",
+        "first": datetime.date(2023, 12, 1),
+        "last": datetime.date(2024, 2, 1),
+    },
+}
+RANDOM = np.random.default_rng(0)
+SIZE = 300
+RECORDS = {
+    "region": RANDOM.choice(["N", "S", "W", ""], SIZE).tolist(),
+    "sex": RANDOM.choice(["f", "m", "x"], SIZE).tolist(),
+    "age": RANDOM.integers(-5, 130, SIZE).tolist(),
+    "day": RANDOM.choice(["2023-12-31", "2024-01-01T10:00:00Z", "2024-03-01"], SIZE).tolist(),
+    "spent": RANDOM.normal(5.0, 20.0, SIZE).tolist(),
+}
+COUNT = {"statistic": "count"}
+SPENT = {"column": "spent", "lower": -10.0, "upper": 30.0}
+
+
+def made(*releases, **keys):
+    return dp.tables.plan({"columns": COLUMNS, "release": list(releases), **keys})
+
+
+def sorted_by(keys, values):
+    return Sorter(cells_of("here", "x", keys, UTC)).index(values).tolist()
+
+
+def test_bins_include_their_lower_edge_and_the_last_one_both():
+    keys = {"bins": [0, 18, 65.5, 120]}
+    assert cells_of("", "x", keys, UTC).names == ("[0, 18)", "[18, 65.5)", "[65.5, 120]")
+    values = [-1, 0, "17.9", " 18", 18.0, "65.5", 120, 120.5, "", None, math.nan, "NA", True, "a"]
+    assert sorted_by(keys, values) == [-1, 0, 0, 1, 1, 2, 2, -1, -1, -1, -1, -1, -1, -1]
+    assert sorted_by(keys | {"other": True}, ["NA", 121, 5]) == [3, 3, 0]
+    endless = {"bins": [float("-inf"), 0, float("inf")]}
+    assert sorted_by(endless, [-1e300, 10**400, "inf", "nan"]) == [0, 1, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("unit", "names"),
+    [
+        ("day", ["2023-12-30", "2023-12-31", "2024-01-01", "2024-01-02"]),
+        ("week", ["2023-W52", "2024-W01"]),
+        ("month", ["2023-12", "2024-01"]),
+        ("quarter", ["2023-Q4", "2024-Q1"]),
+        ("year", ["2023", "2024"]),
+    ],
+)
+def test_dates_are_in_their_period(unit, names):
+    keys = {"unit": unit, "first": datetime.date(2023, 12, 30), "last": "2024-01-02"}
+    assert [*cells_of("", "x", keys, UTC).names] == names
+    days = [datetime.date(2023, 12, 30) + datetime.timedelta(i) for i in range(4)]
+    cells = sorted_by(keys, days)
+    assert cells == sorted_by(keys, [day.isoformat() for day in days])
+    assert cells[0] == 0
+    assert cells[-1] == len(names) - 1
+    assert sorted_by(keys, ["2022-12-31", "2025-01-06", "31.12.2023", 5]) == [-1] * 4
+    for day, cell in zip(days, cells, strict=True):
+        iso = "{}-W{:02}".format(*day.isocalendar()[:2])
+        assert names[cell] in (day.isoformat(), day.strftime("%Y-%m"), str(day.year), iso) or (
+            names[cell] == f"{day.year}-Q{(day.month + 2) // 3}"
+        )
+
+
+def in_cell(record, names):
+    """The cell of a record, by other means than the library's."""
+    region, sex, age, day = (RECORDS[name][record] for name in COLUMNS)
+    bins = [
+        name for low, high, name in ((0, 18, "[0, 18)"), (18, 65, "[18, 65)")) if low <= age < high
+    ]
+    found = {
+        "region": region if region in ("N", "S") else "other",
+        "sex": sex if sex != "x" else None,
+        "age": [*bins, "[65, 120]" if 65 <= age <= 120 else "other"][0],
+        "day": day[:7] if day < "2024-03" else None,
+    }
+    return tuple(found[name] for name in names)
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "discrete_laplace"])
+def test_cells_and_margins_are_those_of_the_records(noise):
+    """With next to no noise, of counts, sums and means, in every cell and margin."""
+    by = ["sex", "region", "age"]
+    tables = [COUNT | {"by": by, "margins": True}, COUNT | {"by": ["day", "sex"]}]
+    tables += [{"statistic": s, **SPENT, "by": by, "margins": True} for s in ("sum", "mean")]
+    plan = made(*tables, noise=noise, rho=1e9, level=1 - 1e-6)
+    table = dp.tables.release(RECORDS, plan, jax.random.key(0))
+    spent = np.clip(RECORDS["spent"], -10.0, 30.0)
+    rounding = 0.5 if noise == "discrete_laplace" else 1e-3
+    seen = set()
+    for row in table.rows:
+        name, names = row.name, tuple(row.cell)
+        of_margin = [r for r in range(SIZE) if in_cell(r, ["sex"]) != (None,) or "day" in names]
+        inside = [r for r in of_margin if in_cell(r, names) == tuple(row.cell.values())]
+        count, total = len(inside), float(np.sum(spent[inside]))
+        truth = {"count": count, "sum": total, "mean": total / max(count, 1)}[name.split()[0]]
+        # A margin adds cells' roundings.
+        assert abs(row.value - truth) <= row.half_width + 1e-6, row
+        # A whole number's bar alone is 1, or its cells' roundings.
+        assert row.half_width <= 40 * (rounding if name[:3] == "sum" else 1.0), row
+        assert row.category == (", ".join(row.cell.values()) or None)
+        seen.add((name, row.category))
+    # Margins of three columns are 3 x 3 x 4 cells and those with one cell more in each column.
+    assert len(seen) == len(table.rows) == 3 * (3 * 4 * 5) + 3 * 2
+    assert ("count", None) in seen
+    assert ("mean of spent by sex", "f") in seen
+
+
+def test_one_record_moves_one_cell_by_the_sensitivity():
+    """In each statistic: a noise at a single cell's sensitivity covers the table."""
+    by = ["sex", "region", "age"]
+    tables = [COUNT | {"by": by}, COUNT | {"by": "day"}]
+    tables += [{"statistic": "sum", "by": by, "unit": 0.25, **SPENT}]
+    tables += [{"statistic": "mean", "by": "region", **SPENT}, COUNT | {"by": "region"}]
+    plan, worst = made(*tables, rho=1.0), 0.0
+    for record in range(0, SIZE, 3):
+        chosen = RANDOM.choice(SIZE, RANDOM.integers(1, 40)).tolist()
+        extremes = RANDOM.choice([-1e9, 1e9, math.inf, 0.125, RECORDS["spent"][record]])
+        with_it, without = Tally(plan.queries), Tally(plan.queries)
+        rows = {name: [values[i] for i in chosen] for name, values in RECORDS.items()}
+        more = {name: values[record] for name, values in RECORDS.items()} | {"spent": extremes}
+        without.add(rows)
+        with_it.add({name: [*values, more[name]] for name, values in rows.items()})
+        pairs = zip(plan.queries, with_it.totals(), without.totals(), strict=True)
+        for query, after, before in pairs:
+            moves = np.abs(np.array(after) - np.array(before))
+            assert np.sum(moves > 0) <= 1
+            worst = max(worst, np.max(moves) / query.sensitivity)
+    assert 0.99 < worst <= 1.0
+
+
+def test_chunks_are_added_without_rounding():
+    plan = made(COUNT | {"by": "age"}, {"statistic": "sum", "by": "region", **SPENT}, rho=1.0)
+    whole, parts = Tally(plan.queries), Tally(plan.queries)
+    whole.add(RECORDS)
+    for start in range(0, SIZE, 70):
+        parts.add({name: values[start : start + 70] for name, values in RECORDS.items()})
+    assert whole.totals() == parts.totals()
+    chunks = ({name: values[i::2] for name, values in RECORDS.items()} for i in range(2))
+    rows = dp.tables.release(chunks, plan, jax.random.key(3)).rows
+    assert rows == dp.tables.release(RECORDS, plan, jax.random.key(3)).rows
+    with pytest.raises(ValueError, match="the same names in every chunk"):
+        dp.tables.release([RECORDS, {"spent": [1.0]}], plan)
+    with pytest.raises(ValueError, match="got no chunk"):
+        dp.tables.release([], plan)
+
+
+A, B, C = (
+    cells_of("", name, {"categories": [*"abcd"[:n]]}, UTC)
+    for name, n in (("A", 2), ("B", 3), ("C", 4))
+)
+SETS = {
+    "nested": [(A, B), (A,), ()],
+    "all": [(A, B, C), (C, A), (B,), ()],
+    "without the whole": [(B, A), (C,), ()],
+    "twice": [(A, B), (B, A), (B,)],
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_consistent_tables_are_the_least_squares_estimate(name):
+    tables = SETS[name]
+    whole = [c for c in (A, B, C) if any(c in table for table in tables)]
+    family = Family((0, 1, 2, 3)[: len(tables)], tuple(tables), (4.0, 1.0, 9.0, 2.5)[: len(tables)])
+
+    def sums(table):
+        """A_T: cells of the whole table in the cells of another."""
+        cells = [*itertools.product(*(c.names for c in whole))]
+        wanted = [*itertools.product(*(c.names for c in table))]
+        places = [whole.index(c) for c in table]
+        return np.array([[tuple(x[i] for i in places) == y for x in cells] for y in wanted], float)
+
+    values = [RANDOM.normal(0, 10, len(sums(table))) for table in tables]
+    roots = np.sqrt(family.variances)
+    left = np.concatenate([sums(t) / r for t, r in zip(tables, roots, strict=True)])
+    inverse = np.linalg.pinv(left)
+    x = inverse @ np.concatenate([v / r for v, r in zip(values, roots, strict=True)])
+    for wanted in (*tables, (A,), (B, A), ()):
+        found = family.estimate(values, wanted)
+        np.testing.assert_allclose(found.ravel(), sums(wanted) @ x, atol=1e-9)
+        variance = np.sum(np.square(sums(wanted) @ inverse), axis=1)
+        parts = [(family.variances[m], w, n) for m, w, n in family.weights(wanted)]
+        assert sum(v * w**2 * n for v, w, n in parts) == pytest.approx(variance[0], rel=1e-9)
+
+
+def test_only_tables_of_the_same_records_are_made_consistent():
+    """A column without a cell of all others leaves records out of its sum."""
+    by = [["region", "age"], ["region"], [], ["sex"], ["sex", "age"]]
+    tables = [COUNT | {"by": x, "name": str(x)} for x in by]
+    tables += [
+        {"statistic": "sum", **SPENT},
+        {"statistic": "sum", **SPENT, "upper": 9.0, "name": "9"},
+    ]
+    plan = {"columns": COLUMNS, "release": tables}
+    assert families_of(entries_of(plan, ("gaussian",), UTC)) == [(0, 1, 2), (3, 4), (5,), (6,)]
+
+
+# The second takes 20 s.
+@pytest.mark.parametrize(
+    "noise", ["gaussian", pytest.param("discrete_laplace", marks=pytest.mark.long)]
+)
+def test_bars_of_consistent_tables_and_margins_hold(noise):
+    """One by one at their level, and jointly all of them."""
+    tables = [COUNT | {"by": ["region", "age"], "margins": True}, COUNT]
+    tables += [{"statistic": "mean", **SPENT, "by": "region"}]
+    exact = {
+        (r.name, r.category): r.value
+        for r in dp.tables.release(RECORDS, made(*tables, rho=1e9)).rows
+    }
+    rows = dp.tables.release(RECORDS, made(*tables, rho=0.5)).rows
+    for jointly in (False, True):
+        plan = made(*tables, rho=0.5, noise=noise, level=0.8, jointly=jointly)
+        size, misses, any_miss = 30, dict.fromkeys(exact, 0), 0
+        for index in range(size):
+            rows = dp.tables.release(RECORDS, plan, jax.random.key(index)).rows
+            wrong = [r for r in rows if abs(r.value - exact[r.name, r.category]) > r.half_width]
+            any_miss += bool(wrong)
+            for row in wrong:
+                misses[row.name, row.category] += 1
+        if jointly:
+            assert any_miss <= 0.2 * size + 3 * math.sqrt(0.16 * size)
+        else:
+            assert max(misses.values()) <= 0.2 * size + 4 * math.sqrt(0.16 * size)
+            counts = [n for (name, _), n in misses.items() if name.startswith("count")]
+            assert 0.1 * size < np.mean(counts) < 0.23 * size
+    assert rows[0].value != rows[1].value
+    assert sum(r.value for r in rows if r.name == "count by region") == pytest.approx(
+        next(r.value for r in rows if r.name == "count")
+    )
+
+
+BAD = {
+    "unknown": (COUNT | {"by": "town"}, {}, r"by must name columns whose .* \[columns.town\]"),
+    "twice": (COUNT | {"by": ["sex", "sex"]}, {}, "by must name 6 columns at most, each once"),
+    "number": (COUNT | {"by": [3]}, {}, "by must be a list of columns"),
+    "margins": (COUNT | {"margins": True}, {}, "margins must be false without by"),
+    "no count": ({"statistic": "mean", "by": "sex", **SPENT}, {}, r'count" and by = \["sex"\]'),
+    "categories": ({"statistic": "sum", "categories": ["a"], **SPENT}, {}, "have no categories"),
+    "both": (COUNT | {"column": "a", "categories": ["a"], "by": "sex"}, {}, "of its own"),
+    "many": (COUNT | {"by": ["a", "b"]}, {n: {"bins": [*range(1500)]} for n in "ab"}, "1,000,000"),
+}  # fmt: skip
+BAD_CELLS = {
+    "nothing": ({}, "must have categories, bins or a unit"),
+    "two": ({"categories": ["a"], "bins": [0, 1]}, "give one of categories, bins and unit"),
+    "order": ({"bins": [0, 5, 5]}, "bins must increase"),
+    "nan": ({"bins": [0, float("nan")]}, "bins must increase"),
+    "one": ({"bins": [0]}, "bins must be a list of numbers, two or more"),
+    "true": ({"bins": [False, True]}, "bins must be a list of numbers"),
+    "no end": ({"unit": "month", "first": datetime.date(2024, 1, 1)}, "last must be a date such"),
+    "back": ({"unit": "day", "first": "2024-02-01", "last": "2024-01-01"}, "last must not lie"),
+    "huge": ({"bins": [0, 10**400]}, "bins must lie in"),
+    "hour": ({"unit": "hour"}, "unit must be one of day, week, month, quarter, year"),
+    "first": ({"bins": [0, 1], "first": 3}, "first is for a unit of dates"),
+    "key": ({"bin": [0, 1]}, "bin is not a key"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_groups_are_named(name):
+    table, columns, told = BAD[name]
+    plan = {
+        "columns": {**COLUMNS, **columns},
+        "rho": 1.0,
+        "release": [COUNT | {"name": "n"}, table],
+    }
+    with pytest.raises(ValueError, match=f"plan: release 2: .*{told}"):
+        dp.tables.plan(plan)
+
+
+@pytest.mark.parametrize("name", BAD_CELLS)
+def test_bad_cells_are_named(name):
+    table, told = BAD_CELLS[name]
+    with pytest.raises(ValueError, match=f"plan: columns.x.*{told}"):
+        dp.tables.plan({"columns": {"x": table}, "rho": 1.0, "release": [COUNT]})
