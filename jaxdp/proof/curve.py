@@ -84,7 +84,8 @@ class Curve:
                 for _, other, _ in self._floats[1]:
                     peaks.append(-((1 + c) * b - c * other) / (2 * curve))
             width = deviations / math.sqrt(-2 * self._floats[0][0][2])
-            low = min([*peaks, *([] if high is None else [high])]) - width if low is None else low
+            least: Any = min([*peaks, *([] if high is None else [high])])
+            low = least - width if low is None else low
             high = max([*peaks, low]) + width if high is None else high
         return low, high
 

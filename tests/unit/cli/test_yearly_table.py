@@ -14,7 +14,7 @@ import jaxdp as dp
 from jaxdp.cli import build_app
 
 PAGE = (Path(__file__).parents[3] / "docs" / "yearly_table.md").read_text()
-PLAN = re.search(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1]
+PLAN = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0]
 COMMANDS = [
     line
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)

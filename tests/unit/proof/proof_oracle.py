@@ -26,7 +26,7 @@ def gaussian_delta(mu, epsilon):
 
 def log_density(kind, side, *parameters):
     """log density as an analytic function, on the side (-1, 1) of 0 and of the kinks."""
-    a, b = (*map(exact, parameters), None)[:2]
+    a, b = map(exact, (*parameters, 1.0)[:2])
     if kind == "gaussian":
         return lambda x: -((x / a) ** 2) / 2 - (a * (2 * arb.pi()).sqrt()).log()
     if kind == "laplace":

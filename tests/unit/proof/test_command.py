@@ -39,7 +39,7 @@ def needed_by(*names):
         found.add(name)
         for line in metadata.requires(name) or ():
             if "extra ==" not in line and "platform" not in line:
-                waiting.append(re.match(r"[\w.-]+", line)[0].lower())
+                waiting.append(re.findall(r"^[\w.-]+", line)[0].lower())
     return found
 
 

@@ -107,6 +107,7 @@ def test_discrete_noises_and_staircases():
     ]
     laws += [finite.randomised_response(Fraction(1, 2), Fraction(5))]
     for known in laws:
+        assert known.lattice is not None
         unit, offset = known.lattice
         masses = {round((float(x) - float(offset)) / float(unit)): m for x, m in known.atoms}
         truth = sum_of_atoms(
