@@ -239,7 +239,7 @@ def test_a_batch_without_examples_adds_nothing():
 def test_nothing_runs_in_float32():
     """Norms in float32 were above their threshold, by up to 6e-8 of it."""
     rng = np.random.default_rng(0)
-    gradients = np.float32(rng.normal(size=(40, 5)))
+    gradients = rng.normal(size=(40, 5)).astype(np.float32)
     clip, noise = dpsgd.clip_groups(PLAN), dpsgd.add_noise(PLAN, KEY)
     expected, _ = clip.update(gradients, optax.EmptyState())
     with jax.enable_x64(False):

@@ -74,9 +74,9 @@ def test_the_two_assumptions(kind, tilt):
         assert error <= gap + ROUNDING, (kind, t)
     density = np.ravel(law.log_density)[kept] + tilt * (x - mean)
     density = density - (np.log(np.exp(first[1][kept] + tilt * (x - mean)).sum()))
-    columns = tuple(v.reshape(-1, 1, 1) for v in (weight, x - mean, density))
+    masses, places, densities = (v.reshape(-1, 1, 1) for v in (weight, x - mean, density))
     with np.errstate(all="ignore"):
-        falls = log_fall(*columns, np.array(heights)[:, None])
+        falls = log_fall(masses, places, densities, np.array(heights)[:, None])
     for i, bound in enumerate(np.exp(np.asarray(falls)[:, 0, 0])):
         largest = max(float(abs(z).lower()) for z in truths[i:])
         if i + 1 < len(heights):
