@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -19,10 +19,13 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import coordinate_descent, scaling
 from jaxdp.solvers.coordinate_descent import Plan
+from jaxdp.solvers.coordinate_descent.defaults import DEVIATIONS
 from jaxdp.solvers.problems import Penalty, Problem, Smoothness, bounded_smoothness, glm
 
 _base = checks.extra("sklearn.base", "learn")
 
+# Passes of a fit without noise. chosen: columns of condition 100 converge to a thousandth
+_NOISELESS_PASSES = 1000
 # `jax.random.split`, compiled once: of a secure key it would be compiled in each fit.
 split = jax.jit(jax.random.split, static_argnums=1)
 
@@ -47,6 +50,22 @@ class LinearRegressor(_base.RegressorMixin, DPEstimator):
         return tags
 
 
+class Measured(NamedTuple):
+    """Records about their centres, clipped to `feature_range_`, and what is known of them.
+
+    reach: the largest |x_j - center_j| in deviations. spent: on centres and deviations.
+    """
+
+    features: np.ndarray
+    targets: np.ndarray
+    center: np.ndarray
+    target_center: float
+    target_scale: float
+    reach: float
+    smoothness: Smoothness
+    spent: Drawn | None
+
+
 @estimator
 class DPLinearEstimator(DPEstimator):
     """Parameters of `DPLasso` and `DPLogisticRegression`; see there."""
@@ -64,6 +83,8 @@ class DPLinearEstimator(DPEstimator):
     release: Any = "lattice"
     coef_: np.ndarray = dataclasses.field(init=False)
     intercept_: Any = dataclasses.field(init=False)
+    # (2, p): ends that features are clipped to, public or released.
+    feature_range_: np.ndarray = dataclasses.field(init=False)
     n_iter_: int = dataclasses.field(init=False)
     plan_: Plan = dataclasses.field(init=False)
 
@@ -83,23 +104,16 @@ class DPLinearEstimator(DPEstimator):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
         budget, intercept = self._budget(), bool(self.fit_intercept)
         scaling_key, order_key, noise_key = split(key, 3)
-        coordinates, bounded_targets = features.shape[1], target_bounds is not None
-        features, targets, bounds = self._bounded(features, targets, target_bounds)
-        columns = np.column_stack([features, targets]) if bounded_targets else features
-        center, scale, spent = self._scales(columns, bounds, coordinates, loss, budget, scaling_key)
-        target_center, target_scale = (center[-1], scale[-1]) if bounded_targets else (0.0, 1.0)
-        x_center, x_scale = center[:coordinates], scale[:coordinates]
+        records = self._measured(features, targets, loss, budget, scaling_key, target_bounds)
         problem = glm(
-            features - x_center,
-            targets - target_center if bounded_targets else targets,
+            records.features,
+            records.targets,
             loss=loss,
             penalty=penalty,
             intercept=intercept,
             classes=classes,
         )
-        values = bounded_smoothness(loss, x_scale, intercept=intercept).values
-        smoothness = Smoothness(values, "public" if spent is None else "released")
-        self.plan_ = self._plan(problem, smoothness, float(target_scale), budget, spent, order_key)
+        self.plan_ = self._plan(problem, records, budget, order_key)
         theta = np.asarray(coordinate_descent.run(problem, self.plan_, noise_key))
         if not np.isfinite(theta).all():
             chosen = self.step is not None or self.clip is not None
@@ -107,10 +121,10 @@ class DPLinearEstimator(DPEstimator):
                 f"{'step or clip must be smaller' if chosen else self._scaled_by()}: the "
                 "coefficients are not finite"
             )
-        self._finish(self.plan_.guarantee)
+        self._finish(self.plan_.guarantee if self._is_private() else Drawn(GDP(np.inf)))
         self.n_iter_ = self.plan_.sequence.shape[0]
         weights, constant = (theta[:-1], theta[-1]) if intercept else (theta, 0.0)
-        return weights, float(constant + target_center - weights @ x_center)
+        return weights, float(constant + records.target_center - weights @ records.center)
 
     def _scaled_by(self) -> str:
         """Error message if the user chose neither step nor clip."""
@@ -133,46 +147,79 @@ class DPLinearEstimator(DPEstimator):
             bounds = np.hstack([bounds, ends])
         return features, targets, bounds
 
-    def _inputs(self, features: Any) -> np.ndarray:
-        """Features of a prediction, clipped to the bounds as in `fit`."""
-        features_in = self._features(features, reset=False)
-        if self.feature_bounds is None:
-            return features_in
-        return np.clip(features_in, *public_bounds(self.feature_bounds, self._columns()))
-
-    def _plan(
+    def _measured(
         self,
-        problem: Problem,
-        smoothness: Smoothness,
-        target_scale: float,
+        features: np.ndarray,
+        targets: np.ndarray,
+        loss: str,
         budget: Budget,
-        spent: Drawn | None,
         key: Key,
-    ) -> Plan:
+        target_bounds: Any,
+    ) -> Measured:
+        """Records within public bounds and released ranges, about their centres.
+
+        Sets `feature_range_`: a few deviations about the centres, within the bounds. It is public
+        or released, so clipping to it reads one record at a time and costs nothing.
+        """
+        coordinates, bounded_targets = features.shape[1], target_bounds is not None
+        features, targets, bounds = self._bounded(features, targets, target_bounds)
+        columns = np.column_stack([features, targets]) if bounded_targets else features
+        center, scale, spent = self._scales(columns, bounds, coordinates, loss, budget, key)
+        self.feature_range_ = np.clip(
+            center + np.multiply.outer([-DEVIATIONS, DEVIATIONS], scale), *bounds
+        )[:, :coordinates]
+        if not self.fit_intercept:
+            # All are measured from 0, or it would be another model.
+            center, scale = np.zeros_like(center), np.hypot(center, scale)
+        y_center, y_scale = (center[-1], scale[-1]) if bounded_targets else (0.0, 1.0)
+        center, scale = center[:coordinates], scale[:coordinates]
+        reach = float((np.abs(self.feature_range_ - center) / scale).max())
+        return Measured(
+            np.clip(features, *self.feature_range_) - center,
+            targets - y_center if bounded_targets else targets,
+            *(center, float(y_center), float(y_scale), reach),
+            Smoothness(
+                bounded_smoothness(loss, scale, intercept=bool(self.fit_intercept)).values,
+                "public" if spent is None else "released",
+            ),
+            spent,
+        )
+
+    def _inputs(self, features: Any) -> np.ndarray:
+        """Features of a prediction, clipped as in `fit`."""
+        return np.clip(self._features(features, reset=False), *self.feature_range_)
+
+    def _plan(self, problem: Problem, records: Measured, budget: Budget, key: Key) -> Plan:
         """Clip, passes and step as given, or as `coordinate_descent.defaults` has them."""
-        records = problem.offset.size
-        passes = self.passes
+        passes = None if self.passes is None else checks.positive_integer("passes", self.passes)
+        smoothness = records.smoothness
+        if not self._is_private():
+            count = _NOISELESS_PASSES if passes is None else passes
+            return coordinate_descent.noiseless_plan(smoothness, passes=count)
+        # Of the squared loss as residuals of a few deviations have it, of the logistic one sharp.
+        steepest = DEVIATIONS if problem.loss == "squared" else 2.0
         chosen = coordinate_descent.defaults(
             budget,
             smoothness.values,
-            records,
+            problem.offset.size,
             self.relation,
-            target_scale=target_scale,
-            passes=None if passes is None else checks.positive_integer("passes", passes),
+            target_scale=records.target_scale,
+            largest=records.reach * steepest,
+            passes=passes,
         )
         return coordinate_descent.plan(
             budget,
             smoothness=smoothness,
             clip=chosen.clip if self.clip is None else self.clip,
-            records=records,
+            records=problem.offset.size,
             passes=chosen.passes,
             relation=self.relation,
             step=chosen.step if self.step is None else self.step,
             allocation=self.allocation,
-            noise=self._noise(),
+            noise=self.noise,
             penalty=problem.penalty,
             release=self.release,
-            spent=spent,
+            spent=records.spent,
             key=key,
         )
 
@@ -191,8 +238,7 @@ class DPLinearEstimator(DPEstimator):
     ) -> tuple[np.ndarray, np.ndarray, Drawn | None]:
         """Origins and units of the columns, and what knowing them costs.
 
-        Features, and then the targets, if they have bounds. Without an intercept all are measured
-        from 0, or it would be another model.
+        Features, and then the targets, if they have bounds.
         """
         share = float(checks.real("scaling_share", self.scaling_share, 0.0, 1.0))
         if share == 1.0:
@@ -213,8 +259,6 @@ class DPLinearEstimator(DPEstimator):
                 columns, bounds[0], bounds[1], exact, key, relation=self.relation
             )
             spent = Drawn(exact, scaling.sampling_error(columns.shape[1]))
-        if not self.fit_intercept:
-            center, scale = np.zeros_like(center), np.hypot(center, scale)
         return center, scale, spent
 
     def _scaling_cost(self, budget: Budget, share: float) -> GDP | PureDP:
