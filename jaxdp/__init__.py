@@ -7,5 +7,12 @@ from jaxdp._core.lazy import attach as _attach
 
 __version__ = "0.1.0"
 # scikit-learn is an extra: without it these names do not exist.
-_EXTRA = ("estimators", "DPLasso", "DPLogisticRegression", "DPNaiveBayes", "DPPCA")
+_EXTRA = (
+    "estimators",
+    "DPLasso",
+    "DPLinearRegression",
+    "DPLogisticRegression",
+    "DPNaiveBayes",
+    "DPPCA",
+)
 __all__ = [name for name in _attach(__name__, __file__, _EXTRA) if name not in _EXTRA]  # pyright: ignore

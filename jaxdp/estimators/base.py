@@ -62,6 +62,10 @@ class NotPrivateWarning(UserWarning):
     """`epsilon` is infinite, so that nothing is private."""
 
 
+class LittleBudgetWarning(UserWarning):
+    """The noise for the budget exceeds any signal, as the number of records foretells."""
+
+
 # What is printed in place of a fixed integer random_state.
 HIDDEN = "hidden"
 # Said of y; no value of a record is printed.
@@ -120,11 +124,12 @@ class DPEstimator(_base.BaseEstimator):
     def _is_private(self) -> bool:
         return self.epsilon != np.inf
 
-    def _finish(self, guarantee: Drawn) -> None:
+    def _finish(self, guarantee: Drawn, note: str = "") -> None:
         """Keep the guarantee of a fit, none without noise, in words and how it was fitted."""
         is_private = self._is_private()
         self.guarantee_ = guarantee if is_private else Drawn(GDP(np.inf))
-        self.privacy_text_ = text_of(self, guarantee, is_private, self._is_seeded())
+        text = text_of(self, guarantee, is_private, self._is_seeded())
+        self.privacy_text_ = f"{text}; {note}" if note else text
         self._fit_record = record_of(self)
 
     def _is_seeded(self) -> bool:
@@ -188,6 +193,17 @@ class DPEstimator(_base.BaseEstimator):
 
     def _require_fitted(self) -> None:
         _validation.check_is_fitted(self)
+
+
+def warn_of_little(rate: float) -> None:
+    """Warn if a signal over the noise, from public numbers alone, is below 1."""
+    if rate < 1.0:
+        warnings.warn(
+            f"nothing can be learnt: the noise for this budget is {1.0 / rate:.2g} times as large "
+            "as any signal. Take more records, fewer columns or a larger epsilon",
+            LittleBudgetWarning,
+            stacklevel=5,
+        )
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent.defaults import MOST_PASSES
-from jaxdp.solvers.problems import L1, L2
+from jaxdp.solvers.penalties import L1, L2
 
 _base = checks.extra("sklearn.base", "learn")
 _multiclass = checks.extra("sklearn.utils.multiclass", "learn")

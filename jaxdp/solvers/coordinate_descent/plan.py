@@ -43,6 +43,7 @@ from jaxdp.solvers.coordinate_descent.accounting import (
     composed,
     least_factor,
 )
+from jaxdp.solvers.coordinate_descent.greedy import GreedyPlan, calibrated
 from jaxdp.solvers.coordinate_descent.schedule import (
     ALLOCATIONS,
     ORDERS,
@@ -55,7 +56,8 @@ from jaxdp.solvers.coordinate_descent.schedule import (
     steps_of,
     thresholds_of,
 )
-from jaxdp.solvers.problems import Penalty, Smoothness
+from jaxdp.solvers.penalties import Penalty
+from jaxdp.solvers.problems import Smoothness
 
 # What `plan` takes; see there.
 ITERATES = ("last", "average")
@@ -142,7 +144,7 @@ def plan(
     spent: Drawn | Spent | None = None,
     key: Key | None = None,
     release: str = "lattice",
-) -> Plan:
+) -> Plan | GreedyPlan:
     """The schedule of a private coordinate descent, with noise that keeps a budget.
 
     Args:
@@ -153,7 +155,8 @@ def plan(
         passes, updates: their number, and updates in each, p if None.
         relation: what neighbours differ in, "replace_one" or "add_remove".
         step: steps are step / M_j; a number, or a function of the pass, as optax schedules are.
-        order: "permutation" (its first `updates`), "cyclic" or "iid" (with replacement).
+        order: "permutation" (its first `updates`), "cyclic", "iid" (with replacement) or "greedy":
+            `passes` times `updates` coordinates are selected privately, see `greedy`.
         allocation: of the noise, "winid", "spr", "inid" or "iid"; "winid" uses `penalty`.
         noise: "gaussian", "laplace", a log-concave noise (scaled) or a `Histogram` (as it is).
         accounting: "exact" (GDP for Gaussian noise, the privacy loss for others) or "zcdp".
@@ -163,7 +166,8 @@ def plan(
         release: "lattice", or "float": noise whose last bits leak, for research.
 
     Returns:
-        A `Plan`, see the module; with infinite noise where nothing meets a traced budget.
+        A `Plan`, see the module, or a `GreedyPlan`; with infinite noise where nothing meets a
+        traced budget.
 
     Raises `ValueError` if nothing meets it, and for smoothness that would leak the records.
 
@@ -179,10 +183,22 @@ def plan(
     records, passes = _counts(records, passes)
     steps = steps_of(curvature, step, passes)
     clips = _clips(curvature, clip, records, relation)
+    if order == "greedy":
+        _check_greedy(noise, accounting, iterate, step)
+        count = passes * (len(curvature) if updates is None else updates)
+        words = (records, relation, release)
+        return calibrated(budget, steps[0], clips, count, spent and as_drawn(spent), words)
     sequence = sequence_of(order, passes, len(curvature), updates, key)
     base, shape = noise_of(noise, release), scale_shape(allocation, clips[1], curvature, penalty)
     before, words = spent and as_drawn(spent), (records, iterate, relation, accounting, release)
     return _calibrated(Plan(sequence, *steps, *clips, shape, base, before, *words), budget)
+
+
+def _check_greedy(noise: object, accounting: str, iterate: str, step: object) -> None:
+    if noise != "gaussian" or accounting != "exact" or iterate != "last" or callable(step):
+        raise ValueError(
+            "order 'greedy' takes Gaussian noise, exact accounting, the last iterate and one step"
+        )
 
 
 def _counts(records: int | None, passes: int) -> tuple[int, int]:
