@@ -62,10 +62,6 @@ class NotPrivateWarning(UserWarning):
     """`epsilon` is infinite, so that nothing is private."""
 
 
-class LittleBudgetWarning(UserWarning):
-    """The noise for the budget exceeds any signal, as the number of records foretells."""
-
-
 # What is printed in place of a fixed integer random_state.
 HIDDEN = "hidden"
 # Said of y; no value of a record is printed.
@@ -193,17 +189,6 @@ class DPEstimator(_base.BaseEstimator):
 
     def _require_fitted(self) -> None:
         _validation.check_is_fitted(self)
-
-
-def warn_of_little(rate: float) -> None:
-    """Warn if a signal over the noise, from public numbers alone, is below 1."""
-    if rate < 1.0:
-        warnings.warn(
-            f"nothing can be learnt: the noise for this budget is {1.0 / rate:.2g} times as large "
-            "as any signal. Take more records, fewer columns or a larger epsilon",
-            LittleBudgetWarning,
-            stacklevel=5,
-        )
 
 
 @contextlib.contextmanager

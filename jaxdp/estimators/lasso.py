@@ -35,8 +35,9 @@ class DPLasso(PenalisedRegressor):
     release: "lattice", or "float": noise in floating point, for research; `privacy_text_` says so.
     random_state: None for randomness of the operating system; see `estimators.base`.
 
-    Fitted: as `DPLinearRegression`; n_iter_ counts passes. n is public, as is the number of features. Accuracy with defaults:
-    benchmarks/bench_estimators.py. Source: Mangold et al., ICML 2022; defaults and scales are ours.
+    Fitted: as `DPLinearRegression`; n_iter_ counts passes. n is public, as is the number of
+    features. Accuracy with defaults: benchmarks/bench_estimators.py.
+    Source: Mangold et al., ICML 2022; defaults and scales are ours.
     """
 
     alpha: Any = 0.01

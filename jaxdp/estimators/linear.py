@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import Key
-from jaxdp.estimators.base import DPEstimator, estimator, warn_of_little
-from jaxdp.estimators.scales import DPMeasuringEstimator, Measured
+from jaxdp.estimators.base import DPEstimator, estimator
+from jaxdp.estimators.scales import DPMeasuringEstimator, Measured, warn_of_little
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP

@@ -12,22 +12,22 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.types import Key
-from jaxdp.estimators.base import estimator, warn_of_little
+from jaxdp.estimators.base import estimator
 from jaxdp.estimators.linear import DPLinearEstimator, LinearRegressor, split
-from jaxdp.estimators.scales import Measured
+from jaxdp.estimators.scales import Measured, warn_of_little
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import coordinate_descent, covariance, lattice, moments
 from jaxdp.solvers.coordinate_descent.defaults import greedy_defaults
-from jaxdp.solvers.moments import Moments
+from jaxdp.solvers.moments import Bounds, Moments
 from jaxdp.solvers.penalties import L1, L2, ElasticNet, Penalty
 
 # What `DPLinearRegression` takes; see there.
 SOLVERS = ("auto", "moments", "coordinate_descent", "greedy")
 # n mu / d^1.5 from which moments are released. measured: see docs/private_models.md
-_MOMENTS_FROM = 1.5
+_MOMENTS_FROM = 60.0
 # n mu / p below which coordinate descent is greedy. measured: there
 _GREEDY_BELOW = 4.0
 # Of intervals. chosen: as tables of regressions have it
@@ -112,10 +112,9 @@ class PenalisedRegressor(DPLinearEstimator, LinearRegressor):
     def _release_moments(self, records: Measured, budget: Budget, key: Key) -> Drawn:
         """Sets `plan_` and `moments_`; the cost, that of scales included."""
         intercept, count = bool(self.fit_intercept), len(records.targets)
-        targets = records.targets / records.target_scale
-        ones = [np.ones(count)] * intercept
-        rows = np.column_stack([records.features / records.scale, *ones, targets])
-        dimension, spent = rows.shape[1], records.spent
+        columns = np.column_stack([records.features / records.scale, *[np.ones(count)] * intercept])
+        targets, spent = records.targets / records.target_scale, records.spent
+        dimension = columns.shape[1] + 1
         error = lattice.sampling_error(dimension * (dimension + 1) / 2, self.release)
         before = 0.0 if spent is None else spent.sampling_error
         mu = float(largest_gdp(left_for_exact(budget, error + before)).mu)
@@ -126,20 +125,18 @@ class PenalisedRegressor(DPLinearEstimator, LinearRegressor):
                 f"delta {budget.delta}"
             )
         mu = float(np.sqrt(rest)) * _ROUNDED_DOWN
-        if self._is_private():
-            bound = moments.row_bound(
-                moments.rate(count, mu * 2.0 / shift_factor(self.relation), dimension),
-                dimension,
-                self._longest(records, intercept),
-            )
-        else:
-            bound = float(np.linalg.norm(rows, axis=1).max()) * (1.0 + 1e-9)
+        signal = moments.rate(count, mu * 2.0 / shift_factor(self.relation), dimension)
+        bounds = moments.bounds_of(signal, dimension, self._longest(records, intercept))
+        if not self._is_private():
+            ends = np.linalg.norm(columns, axis=1).max(), np.abs(targets).max()
+            bounds = Bounds(*(max(float(end), 1e-300) for end in ends))
+        rows = moments.rows_of(columns, targets, bounds)
         self.plan_ = covariance.plan(
             GDP(mu),
             dimension=dimension,
             records=count,
             relation=self.relation,
-            row_bound=bound,
+            row_bound=bounds.row,
             release=self.release,
         )
         released = np.asarray(covariance.release(rows, self.plan_, key))
@@ -148,15 +145,14 @@ class PenalisedRegressor(DPLinearEstimator, LinearRegressor):
         self.n_iter_ = 1
         return self.plan_.guarantee if spent is None else self.plan_.guarantee + spent
 
-    def _longest(self, records: Measured, intercept: bool) -> float:
-        """Norm that no row (x, 1, y) in deviations exceeds; infinite for unbounded targets."""
+    def _longest(self, records: Measured, intercept: bool) -> Bounds:
+        """Bounds that no row exceeds; infinite for targets without bounds."""
+        features = float(np.sqrt((records.reach**2).sum() + intercept))
         if self.target_bounds is None:
-            return np.inf
-        ends = np.asarray(self.target_bounds, dtype=np.float64) - records.target_center
-        top = np.abs(ends).max() / records.target_scale
-        if not intercept:
-            top += abs(records.target_center) / records.target_scale
-        return float(np.sqrt((records.reach**2).sum() + intercept + top**2))
+            return Bounds(features, np.inf)
+        ends = np.asarray(self.target_bounds, dtype=np.float64)
+        center = records.target_center if self.fit_intercept else 0.0
+        return Bounds(features, float(np.abs(ends - center).max()) / records.target_scale)
 
     def _greedy_plan(self, records: Measured, budget: Budget) -> Any:
         """Thresholds and updates as given, or as `greedy_defaults` has them."""
@@ -229,14 +225,9 @@ class PenalisedRegressor(DPLinearEstimator, LinearRegressor):
             "replace_one": "one record replaced by another; how many there are is public",
             "add_remove": "one record added or removed; how many there are is taken as public",
         }[self._fit_record.relation or "replace_one"]
-        return "\n".join(
-            [
-                f"Guarantee: {text}.",
-                f"Neighbours: {neighbours}.",
-                f"Solver: {solver}.",
-                "Conditions: bounds and parameters are public, and were not chosen by looking at "
-                "results on the records.",
-            ]
+        return (
+            f"Guarantee: {text}.\nNeighbours: {neighbours}.\nSolver: {solver}.\nConditions: bounds "
+            "and parameters are public, and were not chosen by results on the records."
         )
 
 
@@ -283,7 +274,7 @@ class DPLinearRegression(PenalisedRegressor):
     >>> model = dp.DPLinearRegression(epsilon=1.0, delta=1e-6, feature_bounds=(-0.2, 0.2),
     ...     target_bounds=(25, 350)).fit(data.features, data.targets)
     >>> print(model.statement().splitlines()[2])
-    Solver: greedy: n mu / p is 9.25, at least 4.
+    Solver: coordinate_descent: n mu / d^1.5 is 2.33, below 60, and n mu / p 9.69, at least 4.
     """
 
     alpha: Any = 0.0

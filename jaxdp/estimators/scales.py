@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,10 +22,26 @@ from jaxdp.solvers.coordinate_descent.defaults import DEVIATIONS
 from jaxdp.solvers.problems import Smoothness, bounded_smoothness
 
 
+class LittleBudgetWarning(UserWarning):
+    """The noise for the budget exceeds any signal, as the number of records foretells."""
+
+
+def warn_of_little(rate: float) -> None:
+    """Warn if a signal over the noise, from public numbers alone, is below 1."""
+    if rate < 1.0:
+        warnings.warn(
+            f"nothing can be learnt: the noise for this budget is {1.0 / rate:.2g} times as large "
+            "as any signal. Take more records, fewer columns or a larger epsilon",
+            LittleBudgetWarning,
+            stacklevel=5,
+        )
+
+
 class Measured(NamedTuple):
     """Records about their centres, clipped to `feature_range_`, and what is known of them.
 
-    reach: the largest |x_j - center_j| of each column in deviations. spent: on centres and deviations.
+    reach: the largest |x_j - center_j| of each column in deviations. spent: on centres and
+    deviations.
     """
 
     features: np.ndarray
@@ -64,8 +81,9 @@ class DPMeasuringEstimator(DPEstimator):
     ) -> Measured:
         """Records within public bounds and released ranges, about their centres.
 
-        pooled: release one deviation for all features, in units of their bounds. Sets `feature_range_`: a few deviations about the centres, within the bounds. It is public
-        or released, so clipping to it reads one record at a time and costs nothing.
+        pooled: release one deviation for all features, in units of their bounds. Sets
+        `feature_range_`: a few deviations about the centres, within the bounds. It is public or
+        released, so clipping to it reads one record at a time and costs nothing.
         """
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")

@@ -10,8 +10,8 @@ Error of theta, with r the residuals and H the inverse of A:
     theta - truth = H (mean of x r, plus noise (e - E theta)), to first order, with covariance
     H (sigma^2 A / n + s^2 / 2 ((1 + |theta|^2) I + theta theta^T)) H,
 
-and a mean of s^2 / 2 (tr(H) H + H^2) theta to second order, which intervals subtract. A row that is
-longer than the bound is shortened, (x, 1, y) as a whole, which weights its equation and keeps it.
+and a mean of s^2 / 2 (tr(H) H + H^2) theta to second order, which intervals subtract. A long
+(x, 1) is shortened together with y, which weights its equation and keeps it.
 Source: Wang, Revisiting differentially private linear regression, UAI 2018; intervals are ours.
 """
 
@@ -24,9 +24,12 @@ import numpy as np
 # Part of the noise's spectrum that eigenvalues are raised to. measured: California, epsilon .1: R^2
 # .598, .599 with 1, .53 with 1/4
 _FLOOR = 0.5
-# Squared row bound over its dimension: root of n mu / d^1.5, over this, and at least. measured:
-# California, epsilon .1 to 10: within .002 of the best R^2
-_ROOT, _LEAST = 4.0, 0.4
+# Squared bound of (x, 1) over its dimension: root of n mu / d^1.5, over this, and at least.
+# measured: California, epsilon .1 to 10: R^2 within .002 of the best
+_ROOT, _LEAST = 8.0, 0.4
+# Bound of targets in deviations, with the root of that. chosen: a hundredth of coefficients is lost
+# at a normal target's ends
+_TARGET = 2.5
 # Passes at most, and the relative change of theta that ends them. chosen: they cost no privacy
 _PASSES, _TOLERANCE = 10_000, 1e-10
 # Least weight of the mean row. chosen: noise may make the released one negative
@@ -65,10 +68,38 @@ def rate(records: int, mu: float, dimension: int) -> float:
     return records * mu / dimension**1.5
 
 
-def row_bound(signal: float, dimension: int, longest: float) -> float:
-    """Bound on the norm of scaled rows (x, 1, y) for a `rate`, up to that of the longest row."""
+class Bounds(NamedTuple):
+    """Bounds on the norm of (x, 1) and on |y|, in deviations, and on the norm of a row."""
+
+    features: float
+    target: float
+
+    @property
+    def row(self) -> float:
+        """Of (x, 1, y)."""
+        return float(np.hypot(self.features, self.target))
+
+
+def bounds_of(signal: float, dimension: int, longest: Bounds) -> Bounds:
+    """Bounds for a `rate` and rows of a length: those of the longest row at most."""
     share = max(np.sqrt(signal) / _ROOT, _LEAST)
-    return float(min(np.sqrt(share * dimension), longest))
+    wide = _TARGET * np.sqrt(max(share, 1.0))
+    return Bounds(
+        float(min(np.sqrt(share * (dimension - 1)), longest.features)),
+        float(min(wide, longest.target)),
+    )
+
+
+def rows_of(features: np.ndarray, targets: np.ndarray, bounds: Bounds) -> np.ndarray:
+    """Rows (x, 1, y) within the bounds; `features` has the 1.
+
+    Targets are clipped, then longer (x, 1) are shortened together with their target. Weights that
+    depend on features alone keep coefficients unbiased.
+    """
+    norms = np.linalg.norm(features, axis=1)
+    weights = np.minimum(1.0, bounds.features / np.maximum(norms, 1e-300))
+    clipped = np.clip(targets, -bounds.target, bounds.target)
+    return np.column_stack([features, clipped]) * weights[:, None]
 
 
 def moments_of(released: np.ndarray, scale: float, records: int, intercept: bool) -> Moments:
