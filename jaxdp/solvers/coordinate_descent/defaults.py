@@ -28,7 +28,7 @@ from jaxdp.solvers.coordinate_descent.schedule import Schedule
 MOST_PASSES = 100
 # C_j = sqrt(M_j) t, t = 1 at this r: with less noise a wider, less biased threshold costs little.
 # measured: there
-_UNIT_CLIP = 90.0
+_UNIT_CLIP = 60.0
 # t at least: saturated derivatives still point the way. measured: there
 _LEAST_CLIP = 0.5
 # t from which it grows with the root of r: noise of deviation t / r must fall as well. measured:
@@ -87,7 +87,7 @@ def defaults(
         passes: their number; r, in [1, 100], if None.
 
     Returns:
-        `Defaults`, arguments of `plan`. clip: t target_scale sqrt(sum M), t = r / 90, at least 0.5;
+        `Defaults`, arguments of `plan`. clip: t target_scale sqrt(sum M), t = r / 60, at least 0.5;
         from 3 on t grows as sqrt(r), up to `largest`. step: from r^2 / (1 + r^2), the shrinkage of
         a signal of size 1 in noise of deviation 1 / r, linearly to 0 after the last pass. The
         module defines r.

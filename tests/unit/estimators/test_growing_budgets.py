@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import is_classifier
 from sklearn.decomposition import PCA
-from sklearn.linear_model import Lasso, LogisticRegression
+from sklearn.linear_model import Lasso, LinearRegression, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
@@ -53,8 +53,14 @@ def agreement(model, features, theirs):
 CASES = {
     "DPLasso": (dp.DPLasso(epsilon=1.0, **KNOWN, **ENDS), Lasso(alpha=0.01)),
     "DPLasso, coordinates": (
-        dp.DPLasso(epsilon=1.0, **KNOWN, alpha=0.02, fit_intercept=False),
+        dp.DPLasso(
+            epsilon=1.0, **KNOWN, alpha=0.02, fit_intercept=False, solver="coordinate_descent"
+        ),
         Lasso(alpha=0.02, fit_intercept=False),
+    ),
+    "DPLinearRegression": (
+        dp.DPLinearRegression(epsilon=1.0, **KNOWN, **ENDS),
+        LinearRegression(),
     ),
     "DPLogisticRegression": (
         dp.DPLogisticRegression(epsilon=1.0, **KNOWN, classes=[0, 1]),
