@@ -99,7 +99,32 @@ def _composed(epsilon: Reals, ratio: Reals, updates: int, spent: Any) -> Privacy
     return total if spent is None else total + privacy_loss(spent)
 
 
-def calibrated(
+def planned(
+    budget: Budget,
+    steps: Vector,
+    clips: tuple[Vector, Vector],
+    sizes: tuple[int, int | None],
+    spent: Drawn | None,
+    words: tuple[int, str, str, str, str],
+    choices: tuple[object, object],
+) -> GreedyPlan:
+    """The plan of `coordinate_descent.plan` with `order="greedy"`.
+
+    sizes: passes and updates, one a coordinate if None. words: records, iterate, relation,
+    accounting, release. choices: noise and step, as given.
+    """
+    records, iterate, relation, accounting, release = words
+    noise, step = choices
+    if noise != "gaussian" or accounting != "exact" or iterate != "last" or callable(step):
+        raise ValueError(
+            "order 'greedy' takes Gaussian noise, exact accounting, the last iterate and one step"
+        )
+    passes, updates = sizes
+    updates = steps.size if updates is None else checks.positive_integer("updates", updates)
+    return _calibrated(budget, steps, clips, passes * updates, spent, (records, relation, release))
+
+
+def _calibrated(
     budget: Budget,
     steps: Vector,
     clips: tuple[Vector, Vector],
