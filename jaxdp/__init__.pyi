@@ -33,6 +33,7 @@ from jaxdp.estimators.lasso import DPLasso as DPLasso
 from jaxdp.estimators.logistic import DPLogisticRegression as DPLogisticRegression
 from jaxdp.estimators.naive_bayes import DPNaiveBayes as DPNaiveBayes
 from jaxdp.estimators.pca import DPPCA as DPPCA
+from jaxdp.estimators.regression import DPLinearRegression as DPLinearRegression
 from jaxdp.exponential_mechanism import ExponentialMechanism as ExponentialMechanism
 from jaxdp.guarantee.base import Budget as Budget
 from jaxdp.guarantee.conversions import to_approx as to_approx

@@ -28,7 +28,8 @@ from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.solvers import coordinate_descent
-from jaxdp.solvers.problems import L1, L2, Penalty, Problem, coordinate_smoothness, glm
+from jaxdp.solvers.penalties import L1, L2, Penalty
+from jaxdp.solvers.problems import Problem, coordinate_smoothness, glm
 from jaxdp.sweep import sweep
 
 SIDE = 1000

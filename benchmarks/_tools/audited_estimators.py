@@ -38,6 +38,12 @@ ESTIMATORS: Cases = {
     "DPLasso, fixed scales": partial(
         fitted, dp.DPLasso, _UP, _DOWN, **_TARGETS, scaling_share=0.0, fit_intercept=False
     ),
+    "DPLinearRegression, moments": partial(
+        fitted, dp.DPLinearRegression, _UP, _DOWN, **_TARGETS, solver="moments"
+    ),
+    "DPLinearRegression, greedy": partial(
+        fitted, dp.DPLinearRegression, _UP, _DOWN, **_TARGETS, solver="greedy"
+    ),
     "DPLogisticRegression": partial(
         fitted, dp.DPLogisticRegression, (1.0, 1.0), (1.0, 0.0), **_BINARY
     ),

@@ -57,6 +57,29 @@ def descent(loss: str, noise: str | dp.own.Noise, relation: str) -> Case:
     return Case(mechanism, pair, plan.guarantee, DELTA, TRIALS, TRIALS)
 
 
+def greedy_descent(relation: str) -> Case:
+    """Two updates of one of two coordinates; the last record pulls the first."""
+    plan = coordinate_descent.plan(
+        BUDGET,
+        smoothness=[1.0, 1.0],
+        clip=[1.0, 1.0],
+        records=4,
+        passes=1,
+        relation=relation,
+        step=0.1,
+        order="greedy",
+    )
+    drawn = jax.jit(jax.vmap(coordinate_descent.run, (None, None, 0)))
+    mechanism = lambda data, keys: drawn(data, plan, keys)  # noqa: E731
+
+    def data(last: tuple[float, float]) -> Problem:
+        features = np.array([[0.0, 0.0]] * 3 + [[last[0], 0.0]])
+        return glm(features, np.array([0.0, 1.0, 0.0, last[1]]), loss="squared", penalty=L1(1e-2))
+
+    pair = data((1.0, 9.0)), data((1.0, -9.0) if relation == "replace_one" else (0.0, 0.0))
+    return Case(mechanism, pair, plan.guarantee, DELTA, TRIALS, TRIALS)
+
+
 def proximal(noise: str) -> Case:
     plan = proximal_descent.plan(
         (1.0, 0.02), coordinates=1, records=4, key=jax.random.key(0), noise=noise, passes=2
@@ -147,6 +170,8 @@ SOLVERS: Cases = {
     "coordinate descent, logistic, record added": partial(
         descent, "logistic", "gaussian", "add_remove"
     ),
+    "greedy coordinate descent": partial(greedy_descent, "replace_one"),
+    "greedy coordinate descent, record added": partial(greedy_descent, "add_remove"),
     "proximal descent": partial(proximal, "analytic_gaussian"),
     "proximal descent, truncated Laplace": partial(proximal, "truncated_laplace"),
     "covariance, goe": partial(moment, "goe", "gaussian", "replace_one"),

@@ -63,7 +63,7 @@ def run(
     out: Annotated[Path, typer.Option(help="The model, as JSON.")] = Path("model.json"),
     as_json: AsJson = False,
 ) -> None:
-    """Train a private LASSO or logistic regression by coordinate descent; show its guarantee."""
+    """Train a private LASSO or logistic regression; show its guarantee."""
     options = {name: getattr(fit, name) for name in ("epsilon", "delta", "alpha", "relation")}
 
     def work() -> dict[str, Any]:
@@ -136,6 +136,7 @@ def _report(fitted: Any, model: str, names: list[str], settings: dict[str, Any])
         "coefficients": np.ravel(fitted.coef_).tolist(),
         "intercept": float(np.ravel(fitted.intercept_)[0]),
         "feature_bounds": [lower.tolist(), upper.tolist()],
+        "feature_range": fitted.feature_range_.tolist(),
         "guarantee": fitted.privacy_text_,
         "epsilon": settings["epsilon"],
         "delta": settings["delta"],

@@ -122,11 +122,12 @@ class DPEstimator(_base.BaseEstimator):
     def _is_private(self) -> bool:
         return self.epsilon != np.inf
 
-    def _finish(self, guarantee: Drawn) -> None:
+    def _finish(self, guarantee: Drawn, note: str = "") -> None:
         """Keep the guarantee of a fit, none without noise, in words and how it was fitted."""
         is_private = self._is_private()
         self.guarantee_ = guarantee if is_private else Drawn(GDP(np.inf))
-        self.privacy_text_ = text_of(self, guarantee, is_private, self._is_seeded())
+        text = text_of(self, guarantee, is_private, self._is_seeded())
+        self.privacy_text_ = f"{text}; {note}" if note else text
         self._fit_record = record_of(self)
 
     def _is_seeded(self) -> bool:

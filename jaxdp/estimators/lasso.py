@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxdp._core import checks
+import numpy as np
+
 from jaxdp.estimators.base import estimator
-from jaxdp.estimators.linear import DPLinearEstimator, LinearRegressor
-from jaxdp.solvers.problems import L1
+from jaxdp.estimators.regression import PenalisedRegressor
 
 
 @estimator
-class DPLasso(DPLinearEstimator, LinearRegressor):
-    """min 1/(2n) ||y - X w - b||^2 + alpha ||w||_1 by private coordinate descent.
+class DPLasso(PenalisedRegressor):
+    """min 1/(2n) ||y - X w - b||^2 + alpha ||w||_1: `DPLinearRegression` with l1_ratio 1.
 
     epsilon, delta: what `fit` may spend: one record replaced (`relation="replace_one"`), or one
         added or removed with n public and fixed in the mean ("add_remove"). inf: see `base`.
-    feature_bounds: public (lower, upper), numbers or one a feature; values beyond are clipped, in
-        `fit` (counted by a `BoundsWarning`) and in predictions. (-3, 3) suits standardised columns.
+    feature_bounds: public (lower, upper), numbers or one a feature; values beyond are clipped
+        (counted by a `BoundsWarning`), and so are values beyond three released deviations, in `fit`
+        and in predictions. (-3, 3) suits standardised columns.
     target_bounds: public (lower, upper) of y, clipped to them. Unless given, y should be about
         centred with a deviation of about 1: other units cost accuracy, never privacy.
     scaling_share: share of the budget (of mu^2, or of epsilon where the noise is not Gaussian) that
@@ -26,6 +27,7 @@ class DPLasso(DPLinearEstimator, LinearRegressor):
         are the middle and half the width of the bounds.
     smoothness: public M_j of the uncentred features, instead of all that; `feature_bounds` then
         only clip. Values computed from the records are refused.
+    solver: see `DPLinearRegression`; the parameters below are of coordinate descent.
     clip: C in |d loss_i / d w_j| <= C sqrt(M_j / sum M), in units of y times x; public. A wrong
         one costs accuracy, never privacy.
     clip, passes, step: None chooses from public numbers, see `coordinate_descent.defaults`.
@@ -33,24 +35,18 @@ class DPLasso(DPLinearEstimator, LinearRegressor):
     release: "lattice", or "float": noise in floating point, for research; `privacy_text_` says so.
     random_state: None for randomness of the operating system; see `estimators.base`.
 
-    Fitted: coef_, intercept_, n_iter_ (passes), plan_, guarantee_, the guarantee spent, and
-    privacy_text_. n is public, as is the number of features. Accuracy with defaults:
-    benchmarks/bench_estimators.py. Source: Mangold et al., ICML 2022; defaults and scales are ours.
+    Fitted: as `DPLinearRegression`; n_iter_ counts passes. n is public, as is the number of
+    features. Accuracy with defaults: benchmarks/bench_estimators.py.
+    Source: Mangold et al., ICML 2022; defaults and scales are ours.
     """
 
-    target_bounds: Any = None
     alpha: Any = 0.01
 
     def fit(self, X: Any, y: Any) -> DPLasso:  # noqa: N803
         """Spend the budget on (n, p) features and n targets, finite numbers."""
-        features, targets = self._records(X, y, y_numeric=True)
-        penalty = L1(checks.nonnegative("alpha", self.alpha))
-        self.coef_, self.intercept_ = self._descend(
-            features,
-            targets,
-            "squared",
-            penalty,
-            self._key(),
-            target_bounds=self.target_bounds,
-        )
+        self._learn(X, y, self.alpha, 1.0)
         return self
+
+    def path(self, alphas: Any, *, features: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients (k, p) and intercepts (k,) of many alphas; see `DPLinearRegression.path`."""
+        return self._path(alphas, 1.0, features)

@@ -16,7 +16,7 @@ from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent.defaults import MOST_PASSES
-from jaxdp.solvers.problems import L1, L2
+from jaxdp.solvers.penalties import L1, L2
 
 _base = checks.extra("sklearn.base", "learn")
 _multiclass = checks.extra("sklearn.utils.multiclass", "learn")
@@ -119,8 +119,14 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
         """X w + b, X clipped as in `fit`: (n,), positive for classes_[1]; of more (n, classes)."""
         self._require_fitted()
-        scores = self._inputs(X) @ self.coef_.T + self.intercept_
-        return scores if len(self.classes_) > 2 else scores[:, 0]
+        if len(self.classes_) == 2:
+            return self._inputs(X) @ self.coef_[0] + self.intercept_[0]
+        features = self._features(X, reset=False)
+        scores = [
+            np.clip(features, *model.feature_range_) @ model.coef_[0] + model.intercept_[0]
+            for model in self.estimators_
+        ]
+        return np.stack(scores, axis=1)
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """Probabilities, (n, classes): of more than two each against the rest, made to add to 1."""

@@ -1,10 +1,12 @@
 from jaxdp.solvers import coordinate_descent as coordinate_descent
 from jaxdp.solvers import covariance as covariance
 from jaxdp.solvers import exponential_mechanism as exponential_mechanism
+from jaxdp.solvers import moments as moments
 from jaxdp.solvers import naive_bayes as naive_bayes
 from jaxdp.solvers import scaling as scaling
-from jaxdp.solvers.problems import L1 as L1
-from jaxdp.solvers.problems import L2 as L2
+from jaxdp.solvers.penalties import L1 as L1
+from jaxdp.solvers.penalties import L2 as L2
+from jaxdp.solvers.penalties import ElasticNet as ElasticNet
 from jaxdp.solvers.problems import Problem as Problem
 from jaxdp.solvers.problems import bounded_smoothness as bounded_smoothness
 from jaxdp.solvers.problems import coordinate_smoothness as coordinate_smoothness

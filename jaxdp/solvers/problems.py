@@ -8,7 +8,7 @@ A coordinate step then reads one contiguous row of `design` and nothing else of 
 
 from __future__ import annotations
 
-import abc
+import dataclasses
 from typing import Any, final
 
 import jax
@@ -25,64 +25,13 @@ from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.laplace import Laplace
 from jaxdp.solvers import lattice
+from jaxdp.solvers.penalties import Penalty
 
 LOSSES = ("squared", "logistic")  # of a linear score
 ORIGINS = ("public", "released", "records")  # of a smoothness
 _CURVATURE = {"squared": 1.0, "logistic": 0.25}  # largest second derivatives. derived
 # Share of its bound that a private smoothness is at least. chosen: no step is unboundedly long
 _SMOOTHNESS_FLOOR = 1e-3
-
-
-class Penalty(abc.ABC):
-    """A convex, separable penalty with a closed proximal operator."""
-
-    strength: Reals
-
-    @abc.abstractmethod
-    def value(self, theta: Reals) -> Reals:
-        """The penalty of the whole vector."""
-
-    @abc.abstractmethod
-    def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
-        """argmin_u penalty_j(u) + (u - point)^2 / (2 step), for one coordinate's `strength`."""
-
-
-@final
-@pytree
-class L1(Penalty):
-    """strength * sum |theta_j|; `strength` is a number or one a coordinate (0: an intercept)."""
-
-    strength: Reals
-
-    def __init__(self, strength: ArrayLike):
-        assign(self, strength=checks.nonnegative("strength", strength))
-
-    def value(self, theta: Reals) -> Reals:
-        """sum_j strength_j |theta_j|."""
-        return xp.sum(self.strength * xp.abs(theta))
-
-    def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
-        """Soft thresholding."""
-        return jnp.sign(point) * jnp.maximum(jnp.abs(point) - strength * step, 0.0)
-
-
-@final
-@pytree
-class L2(Penalty):
-    """strength / 2 * sum theta_j^2; `strength` is one number or one a coordinate."""
-
-    strength: Reals
-
-    def __init__(self, strength: ArrayLike):
-        assign(self, strength=checks.nonnegative("strength", strength))
-
-    def value(self, theta: Reals) -> Reals:
-        """sum_j strength_j theta_j^2 / 2."""
-        return 0.5 * xp.sum(self.strength * theta**2)
-
-    def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
-        """Shrinking."""
-        return point / (1.0 + strength * step)
 
 
 @final
@@ -133,7 +82,7 @@ def glm(
         targets: (n,). Logistic ones are labels with two values, the larger being the positive
             class.
         loss: "squared" or "logistic".
-        penalty: `L1` or `L2`, with one strength or one a feature.
+        penalty: `L1`, `L2` or `ElasticNet`, with one strength or one a feature.
         intercept: add a last coordinate whose feature is 1 and which is not penalised.
         classes: the two labels, whether both occur or not; those that occur if None.
         dtype: precision of the data and of the state, float64 or float32 (faster). Parameters,
@@ -164,7 +113,7 @@ def glm(
         raise ValueError(f"penalty.strength must be a number or {matrix.shape[1:]}, got {strength}")
     if intercept:
         strengths = jnp.broadcast_to(penalty.strength, matrix.shape[1:])
-        penalty = jax.tree.map(lambda _: jnp.append(strengths, 0.0), penalty)
+        penalty = dataclasses.replace(penalty, strength=jnp.append(strengths, 0.0))
         matrix = np.column_stack([matrix, np.ones(len(matrix))])
     if loss == "squared":
         offset = -checks.array_of_records("targets", values)

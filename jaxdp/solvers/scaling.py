@@ -75,19 +75,76 @@ def release(
     records = number_of_records({"values": len(values)})
     middle, half, unit = _in_units(values, lower, upper)
     # A square moves by 1 whether its record is replaced or there at all.
-    moved = np.repeat([shift_factor(relation), 1.0], coordinates) * share_of_mean(records)
+    moved = np.repeat([shift_factor(relation), 1.0], coordinates)
+    sums = np.concatenate([unit.mean(axis=0), (unit**2).mean(axis=0)])
+    means, squares, *variances = (
+        part
+        for pair in _noisy(sums, moved, records, spent, key)
+        for part in np.reshape(pair, (2, coordinates))
+    )
+    centres, deviations = _shrunk(means, squares, *variances)
+    return middle + half * centres, half * deviations
+
+
+def release_pooled(
+    values: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    features: int,
+    spent: GDP | PureDP,
+    key: Key,
+    *,
+    relation: str,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centres and deviations of many columns from one mean square of all `features`.
+
+    For more columns than the budget can tell apart. Features are measured from the middle of their
+    bounds, and have the root mean square of all in units of half their width: a record moves it by
+    1 / n. A further column, of targets, has a mean and a mean square of its own. Arguments and
+    result as in `release`; the sampling error is at most that of its `sampling_error`.
+    """
+    checks.one_of("relation", relation, SOLVER_RELATIONS)
+    coordinates = _coordinates(values, lower, upper)
+    records = number_of_records({"values": len(values)})
+    middle, half, unit = _in_units(values, lower, upper)
+    rest = unit[:, features:]
+    # Of each record first: its share of the mean is what rounding may move.
+    pooled = np.minimum((unit[:, :features] ** 2).mean(axis=1), 1.0).mean()
+    extra = coordinates - features
+    moved = np.repeat([1.0, shift_factor(relation), 1.0], [1, extra, extra])
+    sums = np.concatenate([[pooled], rest.mean(axis=0), (rest**2).mean(axis=0)])
+    found, variances = _noisy(sums, moved, records, spent, key)
+    (means, squares), noise = (np.reshape(x[1:], (2, extra)) for x in (found, variances))
+    own = _shrunk(means, squares, *noise)
+    root = np.sqrt(np.clip(found[0], np.sqrt(variances[0]), None).clip(max=1.0))
+    centres = np.append(np.zeros(features), own[0])
+    return middle + half * centres, half * np.append(np.full(features, root), own[1])
+
+
+def _shrunk(
+    means: np.ndarray, squares: np.ndarray, mean_noise: np.ndarray, square_noise: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centres and deviations in units of half the width, as the module shrinks them."""
+    means = np.clip(means * _GUESS / (_GUESS + mean_noise), -1.0, 1.0)
+    trust = _GUESS**2 / (_GUESS**2 + square_noise)
+    found = np.maximum(squares - means**2, np.sqrt(square_noise))
+    return means, np.sqrt(np.minimum(trust * found + (1.0 - trust) * _GUESS, 1.0))
+
+
+def _noisy(
+    values: np.ndarray,
+    moved: np.ndarray,
+    records: int,
+    spent: GDP | PureDP,
+    key: Key,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means with noise, and its variances; a record moves the sums by `moved` at most."""
+    moved = moved * share_of_mean(records)
     family, noise = ("gaussian", Gaussian) if isinstance(spent, GDP) else ("laplace", Laplace)
     scales = allocate(family, moved, spent)
     ratios = jnp.asarray(moved) / scales
     added = lattice.added(noise(1.0), scales, ratios, checked_key(key, spent), scales.shape)
-    released = added.to(jnp.concatenate([unit.mean(axis=0), (unit**2).mean(axis=0)]))
-    means, squares = np.reshape(np.asarray(released), (2, coordinates))
-    variances = np.reshape(np.asarray(noise(scales).variance()), (2, coordinates))
-    means = np.clip(means * _GUESS / (_GUESS + variances[0]), -1.0, 1.0)
-    trust = _GUESS**2 / (_GUESS**2 + variances[1])
-    found = np.maximum(squares - means**2, np.sqrt(variances[1]))
-    found = np.minimum(trust * found + (1.0 - trust) * _GUESS, 1.0)
-    return middle + half * means, half * np.sqrt(found)
+    return np.asarray(added.to(jnp.asarray(values))), np.asarray(noise(scales).variance())
 
 
 def sampling_error(coordinates: int) -> Reals:

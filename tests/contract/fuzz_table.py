@@ -131,6 +131,7 @@ NOT_CALLED = {
     "risk.Advantage": "tests/design", "risk.Rate": "tests/design",
     "solvers.Problem": "what glm makes", "solvers.coordinate_smoothness": "takes a Problem",
     "solvers.private_smoothness": "takes a Problem",
-    "DPLasso": "tests/estimators", "DPLogisticRegression": "tests/estimators",
+    "DPLasso": "tests/estimators", "DPLinearRegression": "tests/estimators",
+    "DPLogisticRegression": "tests/estimators",
     "DPNaiveBayes": "tests/estimators", "DPPCA": "tests/estimators",
 }  # fmt: skip

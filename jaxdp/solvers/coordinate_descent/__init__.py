@@ -2,13 +2,17 @@
 
 `plan` decides everything that privacy depends on, before a record is read: the sequence of
 coordinates, steps, thresholds and noise scales, calibrated to the visits that the sequence makes.
-`run` follows a plan, `run_many` a batch of plans.
+`run` follows a plan, `run_many` a batch of plans. With `order="greedy"` coordinates are selected
+privately as the descent goes, and their choice is accounted for (`GreedyPlan`).
 """
 
 from jaxdp.solvers.coordinate_descent.accounting import ACCOUNTING as ACCOUNTING
 from jaxdp.solvers.coordinate_descent.accounting import update_budget as update_budget
 from jaxdp.solvers.coordinate_descent.defaults import Defaults as Defaults
+from jaxdp.solvers.coordinate_descent.defaults import GreedyDefaults as GreedyDefaults
 from jaxdp.solvers.coordinate_descent.defaults import defaults as defaults
+from jaxdp.solvers.coordinate_descent.defaults import greedy_defaults as greedy_defaults
+from jaxdp.solvers.coordinate_descent.greedy import GreedyPlan as GreedyPlan
 from jaxdp.solvers.coordinate_descent.plan import ITERATES as ITERATES
 from jaxdp.solvers.coordinate_descent.plan import Plan as Plan
 from jaxdp.solvers.coordinate_descent.plan import noiseless_plan as noiseless_plan

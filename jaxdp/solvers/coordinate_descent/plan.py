@@ -3,7 +3,7 @@
 relation: replacing a record moves the mean gradient by 2 C_j / n, adding or removing one by C_j / n
     with n public and fixed in the mean. Neither holds if n is not public. clip: one number C stands
 for C_j = C sqrt(M_j / sum M) (Mangold et al., section 5). order: the sequence is drawn from the
-key, independently of the data, and the noise is calibrated
+key, independently of the data ("greedy": see there), and the noise is calibrated
     to it, so that no draw overspends, as noise for the expected visits may.
 allocation, with l_j the sensitivity: scale_j^2 proportional to l_j sqrt(M_j + l2) ("winid", least
     noise in the objective; l2 belongs to the penalty), l_j^2 ("spr", Mangold et al.: equal cost per
@@ -43,6 +43,7 @@ from jaxdp.solvers.coordinate_descent.accounting import (
     composed,
     least_factor,
 )
+from jaxdp.solvers.coordinate_descent.greedy import GreedyPlan, planned
 from jaxdp.solvers.coordinate_descent.schedule import (
     ALLOCATIONS,
     ORDERS,
@@ -55,7 +56,8 @@ from jaxdp.solvers.coordinate_descent.schedule import (
     steps_of,
     thresholds_of,
 )
-from jaxdp.solvers.problems import Penalty, Smoothness
+from jaxdp.solvers.penalties import Penalty
+from jaxdp.solvers.problems import Smoothness
 
 # What `plan` takes; see there.
 ITERATES = ("last", "average")
@@ -142,7 +144,7 @@ def plan(
     spent: Drawn | Spent | None = None,
     key: Key | None = None,
     release: str = "lattice",
-) -> Plan:
+) -> Plan | GreedyPlan:
     """The schedule of a private coordinate descent, with noise that keeps a budget.
 
     Args:
@@ -153,7 +155,7 @@ def plan(
         passes, updates: their number, and updates in each, p if None.
         relation: what neighbours differ in, "replace_one" or "add_remove".
         step: steps are step / M_j; a number, or a function of the pass, as optax schedules are.
-        order: "permutation" (its first `updates`), "cyclic" or "iid" (with replacement).
+        order: "permutation" (its first `updates`), "cyclic", "iid" (with replacement) or "greedy".
         allocation: of the noise, "winid", "spr", "inid" or "iid"; "winid" uses `penalty`.
         noise: "gaussian", "laplace", a log-concave noise (scaled) or a `Histogram` (as it is).
         accounting: "exact" (GDP for Gaussian noise, the privacy loss for others) or "zcdp".
@@ -163,9 +165,7 @@ def plan(
         release: "lattice", or "float": noise whose last bits leak, for research.
 
     Returns:
-        A `Plan`, see the module; with infinite noise where nothing meets a traced budget.
-
-    Raises `ValueError` if nothing meets it, and for smoothness that would leak the records.
+        A `Plan` or `GreedyPlan`. Unmet budgets and smoothness of the records raise `ValueError`.
 
     >>> import jaxdp as dp
     >>> plan = dp.solvers.coordinate_descent.plan((1.0, 1e-5), smoothness=[1.0, 4.0], clip=1.0,
@@ -179,9 +179,11 @@ def plan(
     records, passes = _counts(records, passes)
     steps = steps_of(curvature, step, passes)
     clips = _clips(curvature, clip, records, relation)
+    before, words = spent and as_drawn(spent), (records, iterate, relation, accounting, release)
+    if order == "greedy":
+        return planned(budget, steps[0], clips, (passes, updates), before, words, (noise, step))
     sequence = sequence_of(order, passes, len(curvature), updates, key)
     base, shape = noise_of(noise, release), scale_shape(allocation, clips[1], curvature, penalty)
-    before, words = spent and as_drawn(spent), (records, iterate, relation, accounting, release)
     return _calibrated(Plan(sequence, *steps, *clips, shape, base, before, *words), budget)
 
 

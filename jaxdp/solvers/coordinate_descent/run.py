@@ -20,6 +20,7 @@ from jaxdp._core.random_key import checked_key
 from jaxdp._core.shared_key import unshared
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.solvers.coordinate_descent import compiled
+from jaxdp.solvers.coordinate_descent.greedy import GreedyPlan, descend
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.padding import padded
 from jaxdp.solvers.problems import Problem
@@ -36,7 +37,12 @@ class NotPrivateTrace(NamedTuple):
 
 @draws_in_float64
 def run(
-    problem: Problem, plan: Plan, key: Key, *, start: ArrayLike | None = None, trace: bool = False
+    problem: Problem,
+    plan: Plan | GreedyPlan,
+    key: Key,
+    *,
+    start: ArrayLike | None = None,
+    trace: bool = False,
 ) -> Vector | tuple[Vector, NotPrivateTrace]:
     """The model that a plan of coordinate descent trains on records, privately.
 
@@ -68,6 +74,10 @@ def run(
     """
     check(problem, plan)
     key = checked_key(key, problem, plan, start)
+    if isinstance(plan, GreedyPlan):
+        if trace:
+            raise ValueError("trace must be False for a greedy plan")
+        return descend(problem, plan, begin(plan, start), key)
     theta, objective = compiled.draw_and_descend(
         padded(problem),
         compiled.in_a_row(plan),
@@ -132,7 +142,7 @@ def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | Non
     )
 
 
-def check(problem: Problem, plan: Plan) -> None:
+def check(problem: Problem, plan: Plan | GreedyPlan) -> None:
     """The plan is for these coordinates and this many records."""
     coordinates, records = problem.design.shape[-2:]
     number_of_records({"problem.design": records, "problem.offset": problem.offset.shape[-1]})
@@ -146,7 +156,7 @@ def check(problem: Problem, plan: Plan) -> None:
         raise ValueError(f"records must be at most 2^23, or their sum is inexact, got {records}")
 
 
-def begin(plan: Plan, start: ArrayLike | None) -> Vector:
+def begin(plan: Plan | GreedyPlan, start: ArrayLike | None) -> Vector:
     """The first theta: `start`, or 0."""
     theta = jnp.zeros_like(plan.steps) if start is None else checks.real("start", start)
     if theta.shape != plan.steps.shape:

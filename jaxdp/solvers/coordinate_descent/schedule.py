@@ -24,10 +24,11 @@ from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.offset_gaussian import OffsetGaussian
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 from jaxdp.solvers import lattice
-from jaxdp.solvers.problems import L2, Penalty, Smoothness
+from jaxdp.solvers.penalties import Penalty
+from jaxdp.solvers.problems import Smoothness
 
 # What `plan` takes; see there and its module.
-ORDERS = ("permutation", "cyclic", "iid")
+ORDERS = ("permutation", "cyclic", "iid", "greedy")
 ALLOCATIONS = ("winid", "spr", "inid", "iid")
 NOISES = ("gaussian", "laplace")
 # Noises whose worst shift is the largest, and a `Histogram`, whose worst is composed.
@@ -153,6 +154,6 @@ def scale_shape(
     method = "inid" if allocation == "winid" else allocation
     weights = jnp.ones_like(curvature)
     if allocation == "winid":
-        added = penalty.strength if isinstance(penalty, L2) else 0.0
+        added = 0.0 if penalty is None else penalty.curvature
         weights = 1.0 / (curvature + added)
     return allocation_shape("gaussian", sensitivities, weights, jnp.asarray(2.0), method)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
@@ -84,14 +88,23 @@ def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
     """
     rows = checks.of_records("features", features, LARGEST)
     _require_shape(rows, plan)
-    return _release(rows, plan, checked_key(key, rows, plan))
+    key, moment = checked_key(key, rows, plan), second_moment(rows, plan)
+    # Their number is in the moment and in the scales: in the plan each would be compiled.
+    return _noisy(moment, dataclasses.replace(plan, records=0), key)
 
 
 def shortened(features: Reals, row_bound: Reals) -> Reals:
-    """Rows (n, d) of norm at most `row_bound`: longer ones are scaled down to it."""
-    norms = jnp.linalg.norm(features, axis=1, keepdims=True)
+    """Rows (n, d) of norm at most `row_bound`: longer ones are scaled down to it.
+
+    Of known rows by NumPy: their number would be compiled.
+    """
+    lib: Any = np if checks.all_concrete(features, row_bound) else jnp
+    if lib is np:
+        features, row_bound = np.asarray(features), np.asarray(row_bound)
+    norms = lib.linalg.norm(features, axis=1, keepdims=True)
+    longer = norms > row_bound
     # By more than the rounding of the norm.
-    factor = jnp.where(norms > row_bound, row_bound / norms * (1.0 - 1e-14), 1.0)
+    factor = lib.where(longer, row_bound / lib.where(longer, norms, 1.0) * (1.0 - 1e-14), 1.0)
     return features * factor
 
 
@@ -119,7 +132,7 @@ def second_moment(features: Reals, plan: Plan) -> Reals:
     _require_shape(features, plan)
     rows = shortened(features, plan.row_bound)
     if plan.entry_bounds is None:
-        return rows.T @ rows / plan.records
+        return jnp.asarray(rows.T @ rows / plan.records)
     off, on = plan.entry_bounds[0], plan.entry_bounds[1]
 
     def one_row(index: jax.Array) -> Vector:
@@ -135,9 +148,9 @@ def _require_shape(features: Reals, plan: Plan) -> None:
 
 
 @jax.jit
-def _release(features: Reals, plan: Plan, key: Key) -> Reals:
+def _noisy(moment: Reals, plan: Plan, key: Key) -> Reals:
     on = jnp.eye(plan.dimension, dtype=bool)
-    moment, scales = second_moment(features, plan), checks.guard(plan.scales)
+    scales = checks.guard(plan.scales)
     noise = Gaussian(1.0) if plan.family == "gaussian" else Laplace(1.0)
     if plan.release == "float":
         return _mirrored(moment + jnp.where(on, scales[1], scales[0]) * noise.sample(key, on.shape))

@@ -16,7 +16,7 @@ from jaxdp._numeric.elementary import log1p
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.solvers.problems import L2
+from jaxdp.solvers.penalties import L2
 
 # Most steps of a chain. chosen: no machine makes more, and an int64 holds them
 _MOST_STEPS = 1e15

@@ -16,7 +16,8 @@ from jaxdp._core.types import Key, Reals, Vector
 from jaxdp.solvers.covariance.release import shortened
 from jaxdp.solvers.exponential_mechanism.plan import Plan
 from jaxdp.solvers.padding import padded
-from jaxdp.solvers.problems import L2, Problem
+from jaxdp.solvers.penalties import L2
+from jaxdp.solvers.problems import Problem
 
 # Proposals of a step at most. derived: each is accepted with probability exp(-0.35) at least, so
 # that 256 fail together once in 1e135

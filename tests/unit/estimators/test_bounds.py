@@ -15,6 +15,9 @@ FEATURES = np.random.default_rng(0).uniform(-0.9, 0.9, size=(60, 2))
 SIGN = (FEATURES[:, 0] > 0).astype(int)
 BOUNDED = {
     "DPLasso": lambda bounds, **more: dp.DPLasso(**KNOWN | more, feature_bounds=bounds),
+    "DPLinearRegression": lambda bounds, **more: dp.DPLinearRegression(
+        **KNOWN | more, feature_bounds=bounds
+    ),
     "DPLogisticRegression": lambda bounds, **more: dp.DPLogisticRegression(
         **KNOWN | more, feature_bounds=bounds
     ),

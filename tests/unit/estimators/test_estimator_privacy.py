@@ -34,7 +34,8 @@ def test_values_beyond_the_bounds_are_clipped_and_counted():
     assert set(vars(wild)) == set(vars(clipped))
     assert set(vars(wild)) - set(wild.get_params()) == {
         "coef_", "intercept_", "n_iter_", "n_features_in_", "plan_", "guarantee_",
-        "privacy_text_", "_fit_record",
+        "privacy_text_", "_fit_record", "feature_range_", "solver_", "moments_",
+        "coef_covariance_", "coef_interval_", "_units",
     }  # fmt: skip
 
 
@@ -144,6 +145,7 @@ def test_no_message_tells_a_value_of_a_record():
     "estimator",
     [
         dp.DPLasso(epsilon=np.inf, delta=0.0, feature_bounds=(-1, 1), noise="laplace"),
+        dp.DPLinearRegression(epsilon=np.inf, delta=1e-5, feature_bounds=(-1, 1)),
         dp.DPLogisticRegression(epsilon=np.inf, delta=1e-5, feature_bounds=(-1, 1)),
         dp.DPNaiveBayes(epsilon=np.inf, delta=0.0, feature_bounds=(-1, 1), noise="laplace"),
         dp.DPPCA(2, epsilon=np.inf, delta=1e-5, feature_bounds=(-1, 1)),
@@ -198,6 +200,7 @@ def changed(estimator):
 
 FITTED = [
     dp.DPLasso(**UNIT, passes=1),
+    dp.DPLinearRegression(**UNIT, solver="moments"),
     dp.DPLogisticRegression(**UNIT, passes=1),
     dp.DPNaiveBayes(epsilon=5.0, delta=1e-5, feature_bounds=(-1, 1)),
     dp.DPPCA(2, epsilon=5.0, delta=1e-5, feature_bounds=(-1, 1)),

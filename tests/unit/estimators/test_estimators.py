@@ -30,6 +30,11 @@ EXPECTED_FAILURES: dict[str, str] = {}
     [
         pytest.param(dp.DPLasso(**WIDE, passes=2), id="DPLasso", marks=pytest.mark.long),
         pytest.param(
+            dp.DPLinearRegression(**WIDE, solver="moments"),
+            id="DPLinearRegression",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
             dp.DPLogisticRegression(**WIDE, passes=2),
             id="DPLogisticRegression",
             marks=pytest.mark.long,
@@ -59,8 +64,9 @@ def test_the_checks_of_scikit_learn(estimator):
     [
         (dp.DPNaiveBayes(**WIDE), ("classifiers_one_label", "classifiers_train")),
         (dp.DPPCA(1, **WIDE), ("transformer_data_not_an_array",)),
+        (dp.DPLinearRegression(**WIDE, solver="moments"), ("regressors_int", "regressors_train")),
     ],
-    ids=("DPNaiveBayes", "DPPCA"),
+    ids=("DPNaiveBayes", "DPPCA", "DPLinearRegression"),
 )
 @pytest.mark.filterwarnings("ignore::jaxdp.estimators.BoundsWarning")
 def test_a_few_checks_of_scikit_learn(estimator, own):
@@ -78,8 +84,8 @@ def test_a_lasso_finds_the_coefficients_and_says_what_it_spent():
     assert isinstance(model.guarantee_.exact, dp.GDP)
     assert 1e-5 * (1 - 1e-9) < float(model.guarantee_.delta(1.0)) <= 1e-5
     assert float(model.guarantee_.epsilon(1e-5)) <= 1.0
-    # Two statistics of each of three columns, and four coordinates a pass.
-    stated = lattice.sampling_error(2 * 3 + 4 * model.n_iter_, "lattice")
+    # Two statistics of each of three columns, and a second moment of (x, 1, y).
+    stated = lattice.sampling_error(2 * 3 + 15, "lattice")
     np.testing.assert_allclose(model.guarantee_.sampling_error, stated, rtol=1e-12)
     assert model.score(features, targets) > 0.9
     assert model.plan_.records == len(targets)

@@ -1,0 +1,203 @@
+"""Records of a linear model, about released centres and within released ranges."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxdp._core import checks
+from jaxdp._core.types import Key
+from jaxdp.estimators.base import DPEstimator, estimator
+from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
+from jaxdp.guarantee.base import Budget
+from jaxdp.guarantee.drawn import Drawn
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.solvers import scaling
+from jaxdp.solvers.coordinate_descent.defaults import DEVIATIONS
+from jaxdp.solvers.problems import Smoothness, bounded_smoothness
+
+
+class LittleBudgetWarning(UserWarning):
+    """The noise for the budget exceeds any signal, as the number of records foretells."""
+
+
+def warn_of_little(rate: float) -> None:
+    """Warn if a signal over the noise, from public numbers alone, is below 1."""
+    if rate < 1.0:
+        warnings.warn(
+            f"nothing can be learnt: the noise for this budget is {1.0 / rate:.2g} times as large "
+            "as any signal. Take more records, fewer columns or a larger epsilon",
+            LittleBudgetWarning,
+            stacklevel=5,
+        )
+
+
+class Measured(NamedTuple):
+    """Records about their centres, clipped to `feature_range_`, and what is known of them.
+
+    reach: the largest |x_j - center_j| of each column in deviations. spent: on centres and
+    deviations.
+    """
+
+    features: np.ndarray
+    targets: np.ndarray
+    center: np.ndarray
+    scale: np.ndarray
+    target_center: float
+    target_scale: float
+    reach: np.ndarray
+    smoothness: Smoothness
+    spent: Drawn | None
+
+
+@estimator
+class DPMeasuringEstimator(DPEstimator):
+    """Parameters that decide in which units and ranges a linear model sees its records."""
+
+    feature_bounds: Any = None
+    scaling_share: Any = 0.1
+    smoothness: Any = None
+    fit_intercept: Any = True
+    noise: Any = "gaussian"
+    relation: Any = "replace_one"
+    release: Any = "lattice"
+    # (2, p): ends that features are clipped to, public or released.
+    feature_range_: np.ndarray = dataclasses.field(init=False)
+
+    def _measured(
+        self,
+        features: np.ndarray,
+        targets: np.ndarray,
+        loss: str,
+        budget: Budget,
+        key: Key,
+        target_bounds: Any,
+        pooled: bool = False,
+    ) -> Measured:
+        """Records within public bounds and released ranges, about their centres.
+
+        pooled: release one deviation for all features, in units of their bounds. Sets
+        `feature_range_`: a few deviations about the centres, within the bounds. It is public or
+        released, so clipping to it reads one record at a time and costs nothing.
+        """
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
+        coordinates, bounded_targets = features.shape[1], target_bounds is not None
+        features, targets, bounds = self._bounded(features, targets, target_bounds)
+        columns = np.column_stack([features, targets]) if bounded_targets else features
+        center, scale, spent = self._scales(columns, bounds, coordinates, loss, budget, key, pooled)
+        self.feature_range_ = np.clip(
+            center + np.multiply.outer([-DEVIATIONS, DEVIATIONS], scale), *bounds
+        )[:, :coordinates]
+        if not self.fit_intercept:
+            # All are measured from 0, or it would be another model.
+            center, scale = np.zeros_like(center), np.hypot(center, scale)
+        y_center, y_scale = (center[-1], scale[-1]) if bounded_targets else (0.0, 1.0)
+        center, scale = center[:coordinates], scale[:coordinates]
+        reach = (np.abs(self.feature_range_ - center) / scale).max(axis=0)
+        return Measured(
+            np.clip(features, *self.feature_range_) - center,
+            targets - y_center if bounded_targets else targets,
+            *(center, scale, float(y_center), float(y_scale), reach),
+            Smoothness(
+                bounded_smoothness(loss, scale, intercept=bool(self.fit_intercept)).values,
+                "public" if spent is None else "released",
+            ),
+            spent,
+        )
+
+    def _inputs(self, features: Any) -> np.ndarray:
+        """Features of a prediction, clipped as in `fit`."""
+        return np.clip(self._features(features, reset=False), *self.feature_range_)
+
+    def _bounded(
+        self, features: np.ndarray, targets: np.ndarray, target_bounds: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Features and targets within their bounds, and these, (2, p) or, with targets', p + 1."""
+        coordinates = features.shape[1]
+        bounds = np.full((2, coordinates), [[-np.inf], [np.inf]])
+        if self.feature_bounds is not None:
+            columns = self._columns()
+            bounds = np.stack(public_bounds(self.feature_bounds, columns, warn=True))
+            features = clip_to_bounds(features, bounds[0], bounds[1], "X", columns)
+        if target_bounds is not None:
+            ends = np.stack(public_bounds(target_bounds, ["y"], "target_bounds"))
+            targets = clip_to_bounds(targets, ends[0], ends[1], "y", ["y"])
+            bounds = np.hstack([bounds, ends])
+        return features, targets, bounds
+
+    def _noise(self) -> Any:
+        """The requested noise; "gaussian" if the fit adds none."""
+        return self.noise if self._is_private() else "gaussian"
+
+    def _scales(
+        self,
+        columns: np.ndarray,
+        bounds: np.ndarray,
+        coordinates: int,
+        loss: str,
+        budget: Budget,
+        key: Key,
+        pooled: bool,
+    ) -> tuple[np.ndarray, np.ndarray, Drawn | None]:
+        """Origins and units of the columns, and what knowing them costs.
+
+        Features, and then the targets, if they have bounds.
+        """
+        share = float(checks.real("scaling_share", self.scaling_share, 0.0, 1.0))
+        if share == 1.0:
+            raise ValueError("scaling_share must lie in [0, 1), got 1: nothing is left to learn by")
+        spent = None
+        if self.smoothness is not None:
+            smoothness = _given_smoothness(self.smoothness, coordinates)
+            center, scale = bounds.mean(axis=0), np.ptp(bounds, axis=0) / 2
+            center[:coordinates] = 0.0
+            scale[:coordinates] = np.sqrt(smoothness / bounded_smoothness(loss, np.ones(1)).values)
+        elif not np.isfinite(bounds).all():
+            raise ValueError("feature_bounds or smoothness must be given, and be public")
+        elif share == 0.0:
+            center, scale = bounds.mean(axis=0), np.ptp(bounds, axis=0) / 2
+        else:
+            exact, known = self._scaling_cost(budget, share), {"relation": self.relation}
+            if pooled:
+                center, scale = scaling.release_pooled(
+                    columns, *bounds, coordinates, exact, key, **known
+                )
+            else:
+                center, scale = scaling.release(columns, *bounds, exact, key, **known)
+            spent = Drawn(exact, scaling.sampling_error(columns.shape[1]))
+        return center, scale, spent
+
+    def _scaling_cost(self, budget: Budget, share: float) -> GDP | PureDP:
+        """`share` of the budget, for noise of the descent's own kind."""
+        if self._noise() == "gaussian" or isinstance(self._noise(), Gaussian):
+            largest = largest_gdp(budget).mu
+            if not bool(largest > 0):
+                raise ValueError(
+                    "budget must be one that Gaussian noise can meet, got epsilon "
+                    f"{budget.epsilon}, delta {budget.delta}"
+                )
+            return GDP(largest * np.sqrt(share))
+        return PureDP(budget.epsilon * share)
+
+
+def _given_smoothness(smoothness: Any, coordinates: int) -> np.ndarray:
+    """M_j of the features, the caller's word that they are public."""
+    if isinstance(smoothness, Smoothness):
+        if smoothness.origin != "public":
+            raise ValueError(
+                "smoothness was computed from the records and would leak them, or its cost is "
+                "unknown here: give feature_bounds, and scales are released from the budget"
+            )
+        smoothness = smoothness.values
+    values = np.asarray(checks.positive("smoothness", smoothness))
+    if values.shape not in ((), (coordinates,)):
+        raise ValueError(
+            f"smoothness must be a number or have shape ({coordinates},), got {values.shape}"
+        )
+    return np.broadcast_to(values, (coordinates,))
