@@ -115,7 +115,9 @@ class DPLinearEstimator(DPMeasuringEstimator):
         name = "feature_bounds" if self.smoothness is None else "smoothness"
         return f"{name} must be nearer to 1, in other units of the columns, or alpha smaller"
 
-    def _plan(self, problem: Problem, records: Measured, budget: Budget, key: Key) -> Plan:
+    def _plan(
+        self, problem: Problem, records: Measured, budget: Budget, key: Key
+    ) -> Plan | GreedyPlan:
         """Clip, passes and step as given, or as `coordinate_descent.defaults` has them."""
         passes = None if self.passes is None else checks.positive_integer("passes", self.passes)
         smoothness = records.smoothness

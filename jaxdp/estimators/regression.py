@@ -70,7 +70,8 @@ class PenalisedRegressor(DPLinearEstimator, LinearRegressor):
             pooled=solver == "greedy",
         )
         self._units = Units(*records[2:6])
-        self.moments_ = self.coef_covariance_ = self.coef_interval_ = None
+        self.moments_: Any = None
+        self.coef_covariance_ = self.coef_interval_ = None
         if solver == "moments":
             guarantee = self._release_moments(records, budget, noise_key)
             self.coef_, self.intercept_ = self._solved(self.moments_, penalty, self._units)

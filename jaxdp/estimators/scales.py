@@ -166,10 +166,10 @@ class DPMeasuringEstimator(DPEstimator):
             exact, known = self._scaling_cost(budget, share), {"relation": self.relation}
             if pooled:
                 center, scale = scaling.release_pooled(
-                    columns, *bounds, coordinates, exact, key, **known
+                    columns, bounds[0], bounds[1], coordinates, exact, key, **known
                 )
             else:
-                center, scale = scaling.release(columns, *bounds, exact, key, **known)
+                center, scale = scaling.release(columns, bounds[0], bounds[1], exact, key, **known)
             spent = Drawn(exact, scaling.sampling_error(columns.shape[1]))
         return center, scale, spent
 

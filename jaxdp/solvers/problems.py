@@ -113,7 +113,8 @@ def glm(
         raise ValueError(f"penalty.strength must be a number or {matrix.shape[1:]}, got {strength}")
     if intercept:
         strengths = jnp.broadcast_to(penalty.strength, matrix.shape[1:])
-        penalty = dataclasses.replace(penalty, strength=jnp.append(strengths, 0.0))
+        record: Any = penalty
+        penalty = dataclasses.replace(record, strength=jnp.append(strengths, 0.0))
         matrix = np.column_stack([matrix, np.ones(len(matrix))])
     if loss == "squared":
         offset = -checks.array_of_records("targets", values)

@@ -100,7 +100,8 @@ def shortened(features: Reals, row_bound: Reals) -> Reals:
     """
     lib: Any = np if checks.all_concrete(features, row_bound) else jnp
     if lib is np:
-        features, row_bound = np.asarray(features), np.asarray(row_bound)
+        rows: Any = np.asarray(features)
+        features, row_bound = rows, np.asarray(row_bound)
     norms = lib.linalg.norm(features, axis=1, keepdims=True)
     longer = norms > row_bound
     # By more than the rounding of the norm.
