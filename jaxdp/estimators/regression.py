@@ -275,7 +275,7 @@ class DPLinearRegression(PenalisedRegressor):
     >>> model = dp.DPLinearRegression(epsilon=1.0, delta=1e-6, feature_bounds=(-0.2, 0.2),
     ...     target_bounds=(25, 350)).fit(data.features, data.targets)
     >>> print(model.statement().splitlines()[2])
-    Solver: coordinate_descent: n mu / d^1.5 is 2.33, below 60, and n mu / p 9.69, at least 4.
+    Solver: coordinate_descent: n mu / d^1.5 is 2.52, below 60, and n mu / p 10.5, at least 4.
     """
 
     alpha: Any = 0.0

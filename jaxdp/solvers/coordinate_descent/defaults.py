@@ -98,7 +98,7 @@ def defaults(
     >>> found = dp.solvers.coordinate_descent.defaults(
     ...     dp.Budget(1.0, 1e-5), [1.0, 1.0], 1000, "add_remove")
     >>> found.passes, round(found.clip, 4)
-    (100, 7.7164)
+    (100, 5.1774)
     """
     curvature = checks.positive("curvature", curvature)
     # Bounded, so that its square is a number.
@@ -136,7 +136,7 @@ def greedy_defaults(
     >>> found = dp.solvers.coordinate_descent.greedy_defaults(
     ...     dp.Budget(1.0, 1e-8), [1.0] * 10_000, 10_000, "replace_one")
     >>> found.updates
-    34
+    35
     """
     curvature = checks.positive("curvature", curvature)
     size = _records_mu(budget, curvature.size, records, relation) * SELECTION_SHARE**0.5
