@@ -238,7 +238,7 @@ def _chains(
 
     def chain(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         order, noise = jax.random.split(key)
-        plan = coordinate_descent.plan(
+        plan: Any = coordinate_descent.plan(
             Budget(EPSILON, float(records) ** -2),
             smoothness=curvature,
             clip=threshold,

@@ -115,7 +115,7 @@ def plans(
     total = jnp.sqrt(jnp.sum(curvature.values))
     steps, clips = (jnp.broadcast_to(jnp.asarray(a, float), keys.shape[:1]) for a in (step, clip))
 
-    def one(key: jax.Array, step: jax.Array, clip: jax.Array) -> coordinate_descent.Plan:
+    def one(key: jax.Array, step: jax.Array, clip: jax.Array) -> Any:
         return coordinate_descent.plan(
             budget_of(problem),
             smoothness=curvature,

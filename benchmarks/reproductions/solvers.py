@@ -52,7 +52,7 @@ def accounting() -> dict[str, Any]:
             factor = least_factor(noise, jnp.ones(8), visits, budget, None, "exact")
             row[name] = float(factor) * float(jnp.sqrt(noise.variance()))
         deviations[str(updates)] = row
-    made = coordinate_descent.plan(
+    made: Any = coordinate_descent.plan(
         budget,
         smoothness=np.ones(8),
         clip=1.0,

@@ -26,9 +26,9 @@ from jaxdp.solvers.penalties import L1, L2, ElasticNet, Penalty
 
 # What `DPLinearRegression` takes; see there.
 SOLVERS = ("auto", "moments", "coordinate_descent", "greedy")
-# n mu / d^1.5 from which moments are released. measured: see docs/private_models.md
+# n mu / d^1.5 from which moments are released. chosen: on California housing alone
 _MOMENTS_FROM = 60.0
-# n mu / p below which coordinate descent is greedy. measured: there
+# n mu / p below which coordinate descent is greedy. chosen: a pass costs p steps, a few updates do
 _GREEDY_BELOW = 4.0
 # Of intervals. chosen: as tables of regressions have it
 _CONFIDENCE = 0.95
@@ -52,7 +52,7 @@ class PenalisedRegressor(DPLinearEstimator, LinearRegressor):
     target_bounds: Any = None
     solver: Any = "auto"
     solver_: str = dataclasses.field(init=False)
-    moments_: Moments | None = dataclasses.field(init=False)
+    moments_: Any = dataclasses.field(init=False)  # `Moments`, or None
     coef_covariance_: np.ndarray | None = dataclasses.field(init=False)
     coef_interval_: np.ndarray | None = dataclasses.field(init=False)
     _units: Units = dataclasses.field(init=False)
@@ -70,8 +70,7 @@ class PenalisedRegressor(DPLinearEstimator, LinearRegressor):
             pooled=solver == "greedy",
         )
         self._units = Units(*records[2:6])
-        self.moments_: Any = None
-        self.coef_covariance_ = self.coef_interval_ = None
+        self.moments_ = self.coef_covariance_ = self.coef_interval_ = None
         if solver == "moments":
             guarantee = self._release_moments(records, budget, noise_key)
             self.coef_, self.intercept_ = self._solved(self.moments_, penalty, self._units)

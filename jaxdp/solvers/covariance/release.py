@@ -99,9 +99,7 @@ def shortened(features: Reals, row_bound: Reals) -> Reals:
     Of known rows by NumPy: their number would be compiled.
     """
     lib: Any = np if checks.all_concrete(features, row_bound) else jnp
-    if lib is np:
-        rows: Any = np.asarray(features)
-        features, row_bound = rows, np.asarray(row_bound)
+    features, row_bound = map(lib.asarray, (features, row_bound))
     norms = lib.linalg.norm(features, axis=1, keepdims=True)
     longer = norms > row_bound
     # By more than the rounding of the norm.
