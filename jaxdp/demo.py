@@ -229,6 +229,7 @@ def train(
     return numbers, curves
 
 
+@opened()  # One program in float64 throughout compiles faster than parts of one.
 def _chains(
     problem: Problem, records: int, method: str, step: float, clip: float
 ) -> tuple[jax.Array, jax.Array]:

@@ -96,7 +96,7 @@ def test_coefficients_of_many_features_are_found():
         {"iterate": "average"},
         {"step": lambda index: 1.0 / (1 + index)},
     ],
-    ids=str,
+    ids=lambda more: next(iter(more)),
 )
 def test_what_greedy_descent_does_not_take_is_named(more):
     with pytest.raises(ValueError, match="'greedy' takes Gaussian noise"):
