@@ -14,7 +14,7 @@ import optax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import require_outside_traces
-from jaxdp._core.precision import in_callers_setting, opened
+from jaxdp._core.precision import callers_are_wide, in_callers_setting, opened
 from jaxdp._core.programs import shared_jit
 from jaxdp._core.progress import shown
 from jaxdp._core.random_key import ONE_KEY, checked_key
@@ -131,7 +131,9 @@ def _run(
     loss, optimizer = in_callers_setting(loss), _in_callers_setting(optimizer)
     # Of the types that the caller's setting gives.
     params = in_callers_setting(_on_device)(params)
-    read = in_callers_setting(lambda indices: _on_device(records.read(indices)))
+    read = records.read
+    if not callers_are_wide():
+        read = in_callers_setting(lambda indices: _on_device(records.read(indices)))
     batch_of = plan.sampling.draw(jax.random.fold_in(file.key, 1), records.number)
     first = initial_noise(jax.random.fold_in(file.key, 0)), _initial(optimizer, params)
 

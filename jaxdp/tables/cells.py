@@ -190,7 +190,8 @@ def _bins(place: str, listed: Any) -> tuple[tuple[str, ...], tuple[float, ...]]:
         raise ValueError(f"{place}: bins must be a list of numbers, two or more, got {listed!r}")
     if any(x != x for x in listed) or any(x >= y for x, y in itertools.pairwise(listed)):
         raise ValueError(f"{place}: bins must increase, got {listed!r}")
-    if any(LARGEST < abs(float(x)) < math.inf for x in listed):
+    ends: list[Any] = list(listed)
+    if any(not -LARGEST <= x <= LARGEST and x not in (-math.inf, math.inf) for x in ends):
         raise ValueError(f"{place}: bins must lie in [{-LARGEST:g}, {LARGEST:g}] or be infinite")
     names = [f"[{low}, {high})" for low, high in itertools.pairwise(listed)]
     return (*names[:-1], names[-1][:-1] + "]"), tuple(map(float, listed))

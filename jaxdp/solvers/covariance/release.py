@@ -132,7 +132,7 @@ def second_moment(features: Reals, plan: Plan) -> Reals:
     rows = shortened(features, plan.row_bound)
     if plan.entry_bounds is None:
         return jnp.asarray(rows.T @ rows / plan.records)
-    off, on = plan.entry_bounds[0], plan.entry_bounds[1]
+    rows, (off, on) = jnp.asarray(rows), plan.entry_bounds
 
     def one_row(index: jax.Array) -> Vector:
         bound = jnp.full(plan.dimension, off).at[index].set(on)[None]

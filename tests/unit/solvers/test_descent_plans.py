@@ -15,7 +15,7 @@ from jaxdp.solvers.problems import Smoothness
 @pytest.mark.parametrize(
     "noise", [cd.NOISES[0], pytest.param(cd.NOISES[1], marks=pytest.mark.long)]
 )
-@pytest.mark.parametrize("order", cd.ORDERS)
+@pytest.mark.parametrize("order", [x for x in cd.ORDERS if x != "greedy"])
 @pytest.mark.parametrize("allocation", cd.ALLOCATIONS)
 def test_every_plan_meets_its_budget_for_the_visits_it_makes(allocation, order, noise):
     plan = make_plan(allocation=allocation, order=order, noise=noise)

@@ -10,6 +10,8 @@ from jaxdp.solvers import coordinate_descent as cd
 from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent import greedy
 
+pytestmark = pytest.mark.float64
+
 CLIP = jnp.asarray([0.5, 1.0, 2.0])
 KNOWN = {"clip": CLIP, "passes": 1, "updates": 4, "order": "greedy"}
 

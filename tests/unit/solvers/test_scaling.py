@@ -92,7 +92,7 @@ def test_defaults_follow_the_noise():
     curvature = np.full(4, 0.25)
     budget = dp.Budget(1.0, 1e-6)
     mu = float(dp.largest_gdp(budget).mu)
-    for records, factor in ((20, 0.5), (1600, 1600 * mu / 240), (10**6, 3.0)):
+    for records, factor in ((20, 0.5), (1600, 1600 * mu / 240), (10**6, 9.0)):
         found = coordinate_descent.defaults(budget, curvature, records, "replace_one")
         ratio = records * mu / 4
         assert found.passes == min(max(int(np.ceil(ratio)), 1), 100)

@@ -163,14 +163,13 @@ def test_noises_of_one_key_differ():
     """Between statistics, cells, and statistics of one noise and scale."""
     names = ["a", "b", "c", "d"]
     entries = [
-        {"statistic": "count", "column": "town", "categories": names, "name": f"{noise} {i}"}
-        | {"noise": noise}
+        {"statistic": "count", "column": f"{noise} {i}", "categories": names, "noise": noise}
         for noise in ("gaussian", "laplace", "discrete_gaussian", "discrete_laplace")
         for i in range(3)
     ]
     made = dp.tables.plan({"rho": 1e-16, "release": entries})
     for key in (jax.random.key(0), dp.secure_key()):
-        rows = dp.tables.release({"town": []}, made, key).rows
+        rows = dp.tables.release({entry["column"]: [] for entry in entries}, made, key).rows
         # Scales are above 1e8: equal noises are no coincidence.
         sizes = [round(abs(row.value)) for row in rows]
         assert min(sizes) > 0
