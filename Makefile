@@ -46,7 +46,7 @@ test-long: $(STAMP)
 
 # A tenth of the long tests, another one after each commit.
 test-tenth: $(STAMP)
-	$(PYTEST) -m long --tenth $(or $(TENTH),$(shell git rev-list --count HEAD))
+	XLA_FLAGS="$(QUICK)" $(PYTEST) -m long --tenth $(or $(TENTH),$(shell git rev-list --count HEAD))
 
 # The least version of every dependency, in an environment of its own.
 OLDEST := build/oldest/bin/python

@@ -140,7 +140,7 @@ def test_pairs_that_can_be_read_in_one_way_are_not():
         with pytest.raises(ValueError, match=r"one a column, give tuple\(np.transpose\(pairs\)\)"):
             PublicScaler([(0, 1)] * count).fit(np.zeros((9, count)))
     for classes in (2, 3):
-        known = KNOWN | {"epsilon": 1000.0, "feature_bounds": [(0, 10), (20, 30)]}
+        known = KNOWN | {"epsilon": 25.0, "feature_bounds": [(0, 10), (20, 30)]}
         model = dp.DPLogisticRegression(**known, passes=1)
         with pytest.warns(BoundsWarning, match="read as") as caught:
             model.fit(values, np.arange(9) % classes)

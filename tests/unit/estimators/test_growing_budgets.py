@@ -15,7 +15,10 @@ from sklearn.preprocessing import StandardScaler
 import jaxdp as dp
 from jaxdp.estimators import DPStandardScaler
 
-pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.NotPrivateWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::jaxdp.estimators.NotPrivateWarning",
+    "ignore::jaxdp.estimators.FixedRandomStateWarning",
+)
 
 EPSILONS = (0.3, 3.0, 20.0)  # with delta 1e-6 and 3,000 records
 BOUND = 25.0
