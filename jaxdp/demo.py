@@ -234,12 +234,13 @@ def _chains(
     problem: Problem, records: int, method: str, step: float, clip: float
 ) -> tuple[jax.Array, jax.Array]:
     """The objective after each pass, (SEEDS, PASSES), and the rho that the plans spend."""
+    # Arrays of NumPy would become constants of the program, which take minutes to compile.
+    problem = jax.tree.map(jnp.asarray, problem)
     curvature = coordinate_smoothness(problem).as_public()
     threshold = clip * float(jnp.sqrt(jnp.sum(curvature.values)))
 
-    def chain(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        order, noise = jax.random.split(key)
-        plan: Any = coordinate_descent.plan(
+    def planned(order: jax.Array) -> Any:
+        return coordinate_descent.plan(
             Budget(EPSILON, float(records) ** -2),
             smoothness=curvature,
             clip=threshold,
@@ -250,11 +251,14 @@ def _chains(
             allocation=method,
             key=order,
         )
-        _, trace = coordinate_descent.run(problem, plan, noise, trace=True)
-        return trace.objective, plan.rho
 
-    objective, rho = jax.lax.map(chain, jax.random.split(jax.random.key(0), SEEDS))
-    return objective, rho[0]
+    def chain(inputs: tuple[Any, jax.Array]) -> jax.Array:
+        return coordinate_descent.run(problem, *inputs, trace=True)[1].objective
+
+    keys = jax.vmap(jax.random.split)(jax.random.split(jax.random.key(0), SEEDS))
+    plans = [planned(order) for order in keys[:, 0]]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *plans)
+    return jax.lax.map(chain, (stacked, keys[:, 1])), plans[0].rho
 
 
 def _optimum(job: Training, features: np.ndarray, targets: np.ndarray) -> np.ndarray:
