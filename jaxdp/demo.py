@@ -253,7 +253,8 @@ def _chains(
         )
 
     def chain(inputs: tuple[Any, jax.Array]) -> jax.Array:
-        return coordinate_descent.run(problem, *inputs, trace=True)[1].objective
+        _, trace = coordinate_descent.run(problem, *inputs, trace=True)
+        return trace.objective
 
     keys = jax.vmap(jax.random.split)(jax.random.split(jax.random.key(0), SEEDS))
     plans = [planned(order) for order in keys[:, 0]]
