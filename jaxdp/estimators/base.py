@@ -169,21 +169,25 @@ class DPEstimator(_base.BaseEstimator):
             shown.random_state = HIDDEN
         return shown
 
-    def _features(self, features: Any, *, reset: bool) -> np.ndarray:
-        """Finite float64 of shape (n, p), as `fit` saw them where not `reset`."""
+    def _features(self, features: Any, *, reset: bool) -> Any:
+        """Finite numbers of shape (n, p), as `fit` saw them where not `reset`."""
         if reset:
             require_outside_traces("fit", ONE_KEY)
         with _values_unsaid(features):
-            return _validation.validate_data(self, features, reset=reset, dtype=np.float64)
+            return _validation.validate_data(self, features, reset=reset, **self._kinds())
 
-    def _records(self, features: Any, targets: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _records(self, features: Any, targets: Any, **checks: Any) -> tuple[Any, np.ndarray]:
         """Features and targets of `fit`; `checks` are passed to `validate_data`."""
         require_outside_traces("fit", ONE_KEY)
         with _values_unsaid(features):
-            found = _validation.validate_data(self, features, targets, dtype=np.float64, **checks)
+            found = _validation.validate_data(self, features, targets, **self._kinds(), **checks)
         if "y_numeric" in checks and found[1].dtype.kind not in "biuf":
             raise ValueError(_NOT_NUMBERS)
         return found
+
+    def _kinds(self) -> dict[str, Any]:
+        """Types of features that are kept as they are; a linear model takes more of them."""
+        return {"dtype": np.float64}
 
     def _columns(self) -> list[Any]:
         """Names of the features, or their numbers where `fit` saw no names."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -14,13 +15,15 @@ from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import estimator
 from jaxdp.estimators.linear import DPLinearEstimator, LinearRegressor, split
-from jaxdp.estimators.scales import Measured, warn_of_little
+from jaxdp.estimators.scales import Given, Measured, warn_of_little
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import coordinate_descent, covariance, lattice, moments
+from jaxdp.solvers.blocks import Columns
 from jaxdp.solvers.coordinate_descent.defaults import greedy_defaults
+from jaxdp.solvers.covariance.release import shortened
 from jaxdp.solvers.moments import Bounds, Moments
 from jaxdp.solvers.penalties import L1, L2, ElasticNet, Penalty
 
@@ -65,11 +68,10 @@ class PenalisedRegressor(DPLinearEstimator, LinearRegressor):
         budget = self._budget()
         scaling_key, order_key, noise_key = split(self._key(), 3)
         solver, reason = self._chosen(budget, *features.shape)
-        records = self._measured(
-            *(features, targets, "squared", budget, scaling_key, self.target_bounds),
-            pooled=solver == "greedy",
-        )
-        self._units = Units(*records[2:6])
+        self._warn_of_outside(features)
+        given = Given(features, targets, "squared", self.target_bounds, solver == "greedy")
+        records = self._measured(given, budget, scaling_key)
+        self._units = Units(records.ranges.center, *records[3:6])
         self.moments_ = self.coef_covariance_ = self.coef_interval_ = None
         if solver == "moments":
             guarantee = self._release_moments(records, budget, noise_key)
@@ -112,9 +114,7 @@ class PenalisedRegressor(DPLinearEstimator, LinearRegressor):
     def _release_moments(self, records: Measured, budget: Budget, key: Key) -> Drawn:
         """Sets `plan_` and `moments_`; the cost, that of scales included."""
         intercept, count = bool(self.fit_intercept), len(records.targets)
-        columns = np.column_stack([records.features / records.scale, *[np.ones(count)] * intercept])
-        targets, spent = records.targets / records.target_scale, records.spent
-        dimension = columns.shape[1] + 1
+        spent, dimension = records.spent, len(records.scale) + intercept + 1
         error = lattice.sampling_error(dimension * (dimension + 1) / 2, self.release)
         before = 0.0 if spent is None else spent.sampling_error
         mu = float(largest_gdp(left_for_exact(budget, error + before)).mu)
@@ -128,9 +128,7 @@ class PenalisedRegressor(DPLinearEstimator, LinearRegressor):
         signal = moments.rate(count, mu * 2.0 / shift_factor(self.relation), dimension)
         bounds = moments.bounds_of(signal, dimension, self._longest(records, intercept))
         if not self._is_private():
-            ends = np.linalg.norm(columns, axis=1).max(), np.abs(targets).max()
-            bounds = Bounds(*(max(float(end), 1e-300) for end in ends))
-        rows = moments.rows_of(columns, targets, bounds)
+            bounds = self._largest(records)
         self.plan_ = covariance.plan(
             GDP(mu),
             dimension=dimension,
@@ -139,11 +137,28 @@ class PenalisedRegressor(DPLinearEstimator, LinearRegressor):
             row_bound=bounds.row,
             release=self.release,
         )
-        released = np.asarray(covariance.release(rows, self.plan_, key))
+        moment = np.zeros((dimension, dimension))
+        for columns, targets in self._scaled(records):
+            rows = shortened(moments.rows_of(columns, targets, bounds), self.plan_.row_bound)
+            moment += rows.T @ rows
+        released = np.asarray(covariance.noisy(moment / count, self.plan_, key))
         scale = float(self.plan_.scales[1]) if self._is_private() else 0.0
         self.moments_ = moments.moments_of(released, scale, count, intercept)
         self.n_iter_ = 1
         return self.plan_.guarantee if spent is None else self.plan_.guarantee + spent
+
+    def _scaled(self, records: Measured) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Blocks of (x, 1), without the 1 if there is no intercept, and of targets, in units."""
+        for rows, part in Columns(records.features).blocks():
+            part = records.ranges.of(part) / records.scale
+            ones = [np.ones(len(part))] * bool(self.fit_intercept)
+            yield np.column_stack([part, *ones]), records.targets[rows] / records.target_scale
+
+    def _largest(self, records: Measured) -> Bounds:
+        """The largest norm of (x, 1) and |y| of all records: NOT PRIVATE."""
+        pairs = self._scaled(records)
+        ends = [(np.linalg.norm(x, axis=1).max(), np.abs(y).max()) for x, y in pairs]
+        return Bounds(*np.maximum(np.max(ends, axis=0), 1e-300).tolist())
 
     def _longest(self, records: Measured, intercept: bool) -> Bounds:
         """Bounds that no row exceeds; infinite for targets without bounds."""

@@ -77,7 +77,6 @@ class Records:
             )
         return total
 
-
     def whole_sums(self, grid: float, clip: np.ndarray) -> np.ndarray:
         """`derivative` of every coordinate, clipped, in float64 whatever the design's type is."""
         slope = self.problem.slope(self.state)
