@@ -1,4 +1,4 @@
-"""Methods that `bench_accuracy_per_epsilon` compares: ours, baselines of a few lines, no privacy."""
+"""Methods that `bench_accuracy_per_epsilon` compares: ours, short baselines, no privacy."""
 
 import warnings
 from collections.abc import Callable

@@ -138,7 +138,7 @@ class DPMeasuringEstimator(DPEstimator):
         features, (lower, upper) = self._features(features, reset=False), self.feature_range_
         found = np.empty(features.shape[0])
         for rows, part in Columns(features).blocks():
-            found[rows] = np.clip(part, lower, upper, out=part) @ weights
+            found[rows] = np.clip(part, lower, upper) @ weights
         return found
 
     def _bounds(self) -> np.ndarray:

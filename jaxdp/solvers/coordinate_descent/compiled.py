@@ -1,4 +1,4 @@
-"""The programs of coordinate descent, compiled for powers of two of updates and of records.
+"""The programs of coordinate descent, for accelerators, batches and traces.
 
 Epsilon and n decide the numbers of passes and records, and a program for each pair would take
 seconds to compile. So updates and records are padded, and their true numbers are arguments. Padded
@@ -102,8 +102,8 @@ def many(
 
 def drawn(row: Row, key: Key, release: str) -> Added:
     """The noise of each update; of those that are padded too, where it is not used."""
-    visited = row.scales[row.sequence]
-    ratios = row.sensitivities[row.sequence] / visited
+    visited = xp.take(row.scales, row.sequence)
+    ratios = xp.take(row.sensitivities, row.sequence) / visited
     shape, key = row.sequence.shape, key_for("noise", key)
     noise, step = lattice.added(row.noise, visited, ratios, key, shape, release)
     return Added(noise, xp.broadcast_to(step, shape))
