@@ -23,7 +23,8 @@ from jaxdp.solvers.coordinate_descent.defaults import greedy_defaults
 SOLVERS = ("auto", "moments", "coordinate_descent", "greedy")
 # n mu / d^1.5 from which moments are released. chosen: on California housing alone
 _MOMENTS_FROM = 60.0
-# n mu / p below which coordinate descent is greedy. chosen: a pass costs p steps, a few updates do
+# n mu / p below which coordinate descent is greedy. measured: signs, n 2,000, p 100; with 10 true
+# coefficients greedy has the higher R^2 up to 8, with 50 up to about 3
 _GREEDY_BELOW = 4.0
 
 

@@ -21,7 +21,7 @@ from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.solvers import covariance, lattice, moments
 from jaxdp.solvers.blocks import Columns
-from jaxdp.solvers.covariance.release import shortened
+from jaxdp.solvers.covariance.release import noisy, shortened
 from jaxdp.solvers.moments import Bounds, Moments
 from jaxdp.solvers.penalties import L1, L2, ElasticNet, Penalty
 
@@ -81,7 +81,7 @@ class DPMomentsEstimator(DPLinearEstimator):
         for columns, targets in self._scaled(records):
             rows = shortened(moments.rows_of(columns, targets, bounds), self.plan_.row_bound)
             moment += rows.T @ rows
-        released = np.asarray(covariance.noisy(moment / count, self.plan_, key))
+        released = np.asarray(noisy(moment / count, self.plan_, key))
         scale = float(self.plan_.scales[1]) if self._is_private() else 0.0
         self.moments_ = moments.moments_of(released, scale, count, intercept)
         self.n_iter_ = 1

@@ -15,7 +15,6 @@ from jaxdp.solvers.covariance.plan import METHODS as METHODS
 from jaxdp.solvers.covariance.plan import Plan as Plan
 from jaxdp.solvers.covariance.plan import plan as plan
 from jaxdp.solvers.covariance.release import goe_noise as goe_noise
-from jaxdp.solvers.covariance.release import noisy as noisy
 from jaxdp.solvers.covariance.release import principal_subspace as principal_subspace
 from jaxdp.solvers.covariance.release import release as release
 from jaxdp.solvers.covariance.release import second_moment as second_moment
