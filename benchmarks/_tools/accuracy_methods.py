@@ -163,7 +163,7 @@ def logistic_descent(of: Split, choice: tuple[int, float, float]) -> Scores:
 # PCA: share of the variance of scored records that the first components have.
 
 
-def captured(of: Split, basis: np.ndarray) -> Scores:
+def captured(of: Split, basis: Any) -> Scores:
     centred = of.x_test - of.x_test.mean(axis=0)
     return {"score": float(((centred @ basis.T) ** 2).sum() / (centred**2).sum())}
 

@@ -122,7 +122,7 @@ class DPMeasuringEstimator(DPEstimator):
         center, scale = center[:coordinates], scale[:coordinates]
         return Measured(
             given.features,
-            Ranges(*self.feature_range_, center),
+            Ranges(self.feature_range_[0], self.feature_range_[1], center),
             given.targets - y_center if given.has_target_bounds else given.targets,
             *(scale, float(y_center), float(y_scale)),
             (np.abs(self.feature_range_ - center) / scale).max(axis=0),

@@ -77,9 +77,10 @@ class DPMomentsEstimator(DPLinearEstimator):
             row_bound=bounds.row,
             release=self.release,
         )
-        moment = np.zeros((dimension, dimension))
+        moment: Any = np.zeros((dimension, dimension))
         for columns, targets in self._scaled(records):
-            rows = shortened(moments.rows_of(columns, targets, bounds), self.plan_.row_bound)
+            rows: Any = moments.rows_of(columns, targets, bounds)
+            rows = shortened(rows, self.plan_.row_bound)
             moment += rows.T @ rows
         released = np.asarray(noisy(moment / count, self.plan_, key))
         scale = float(self.plan_.scales[1]) if self._is_private() else 0.0

@@ -104,7 +104,7 @@ def glm(
     checks.one_of("loss", loss, LOSSES)
     checks.one_of("dtype", str(np.dtype(dtype)), ("float32", "float64"))
     values = np.asarray(targets)
-    matrix = features if is_sparse(features) else checks.array_of_records("features", features)
+    matrix: Any = features if is_sparse(features) else checks.array_of_records("features", features)
     shape = np.shape(matrix)
     if len(shape) != 2 or values.shape != shape[:1] or 0 in shape:
         raise ValueError(

@@ -12,6 +12,8 @@ and any further use are post-processing.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from jaxdp._core import checks
@@ -135,7 +137,7 @@ def _shrunk(
 
 
 def _noisy(
-    values: np.ndarray | Columns,
+    values: Any,
     moved: np.ndarray,
     records: int,
     spent: GDP | PureDP,
@@ -145,7 +147,7 @@ def _noisy(
     moved = moved * share_of_mean(records)
     family, noise = ("gaussian", Gaussian) if isinstance(spent, GDP) else ("laplace", Laplace)
     scales = allocate(family, moved, spent)
-    ratios = np.asarray(moved) / scales
+    ratios: Any = np.asarray(moved) / scales
     added = lattice.added(noise(1.0), scales, ratios, checked_key(key, spent), scales.shape)
     return np.asarray(added.to(values)), np.asarray(noise(scales).variance())
 

@@ -174,8 +174,10 @@ def descend(problem: Problem, plan: GreedyPlan, start: Vector, key: Key) -> Vect
     """theta after the plan's updates, computed on the host."""
     if not checks.all_concrete(problem, plan, start, key) or is_tracing():
         raise ValueError("problem, plan and key of a greedy descent must not be traced or batched")
-    theta = np.array(start, dtype=np.float64)
-    strength = np.broadcast_to(problem.penalty.strength, theta.shape)
+    theta: Any = np.array(start, dtype=np.float64)
+    strength: Any = np.broadcast_to(problem.penalty.strength, theta.shape)
+    clip: Any
+    steps: Any
     clip, steps = np.asarray(plan.clip), np.asarray(plan.steps)
     shift, grid = shift_factor(plan.relation) * _GRID, _GRID
     with np.errstate(over="ignore", invalid="ignore"):
@@ -183,15 +185,14 @@ def descend(problem: Problem, plan: GreedyPlan, start: Vector, key: Key) -> Vect
         records = Records(problem, theta, np.float64)
         for index in np.arange(plan.updates):
             words, noise_key = _words(key, index)
-            units = records.whole_sums(grid, clip)
+            units: Any = records.whole_sums(grid, clip)
             rate = plan.selection_epsilon / shift
             j = int(selected(np.abs(units), rate, plan.levels, np.asarray(words)))
             ratio = plan.sensitivities[j] / plan.scales[j]
             noise = lattice.added(Gaussian(1.0), plan.scales[j], ratio, noise_key, (), plan.release)
-            gradient = noise.to(np.float64(units[j] * clip[j] / (plan.records * grid)))
-            value = problem.penalty.proximal(
-                strength[j], theta[j] - steps[j] * gradient, np.float64(steps[j])
-            )
+            gradient = noise.to(units[j] * clip[j] / (plan.records * grid))
+            step = steps[j]
+            value: Any = problem.penalty.proximal(strength[j], theta[j] - step * gradient, step)
             records.move(j, value - theta[j])
             theta[j] = value
     return theta

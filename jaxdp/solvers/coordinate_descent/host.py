@@ -36,12 +36,12 @@ class Records:
     def __init__(self, problem: Problem, theta: np.ndarray, precision: Any = None):
         self.problem, design = problem, problem.design
         self.design = design if isinstance(design, SparseDesign) else np.asarray(design)
-        self.offset = np.asarray(problem.offset).astype(precision or self.design.dtype)
+        self.offset: Any = np.asarray(problem.offset).astype(precision or self.design.dtype)
         self.begin(theta)
 
     def begin(self, theta: np.ndarray) -> None:
         """The state of a theta."""
-        self.state = self.offset.copy()
+        self.state: Any = self.offset.copy()
         for coordinate in np.flatnonzero(theta).tolist():
             self.move(coordinate, theta[coordinate])
 
@@ -65,7 +65,7 @@ class Records:
     def derivative(self, coordinate: int, grid: float | None, clip: float) -> float:
         """Sum of the partial derivatives; with a grid, clipped and in units of clip / grid."""
         places, features = self.row(coordinate)
-        state = self.state if isinstance(places, slice) else self.state[places]
+        state: Any = self.state if isinstance(places, slice) else self.state[places]
         total = 0.0
         for start in range(0, len(features), _PART):
             part = slice(start, start + _PART)
@@ -111,13 +111,14 @@ def descend(
     noise: Added,
     start: Vector,
     trace: bool,
-) -> tuple[np.ndarray, np.ndarray | None]:
+) -> tuple[Any, Any]:
     """theta, and F after each pass if `trace`; row, noise: the updates of a `Plan`, unpadded."""
-    theta = np.array(start, dtype=np.float64)
-    strength = np.broadcast_to(problem.penalty.strength, theta.shape)
+    theta: Any = np.array(start, dtype=np.float64)
+    strength: Any = np.broadcast_to(problem.penalty.strength, theta.shape)
+    clip: Any
     steps, clip = np.asarray(plan.steps), np.asarray(plan.clip)
     each = plan.sequence.shape[-1]
-    noise = Added(*map(np.asarray, noise))
+    known: Any = jax.tree.map(np.asarray, noise)
     with np.errstate(over="ignore", invalid="ignore"):
         records = Records(problem, theta)
         grid = None if plan.records is None else GRID[str(records.design.dtype)]
@@ -126,8 +127,8 @@ def descend(
             step = row.pace[place] * steps[j]
             unit = 1.0 / count if grid is None else clip[j] / (count * grid)
             gradient = records.derivative(j, grid, clip[j]) * unit
-            gradient = noise.at(place).to(np.float64(gradient))
-            value = problem.penalty.proximal(strength[j], theta[j] - step * gradient, step)
+            gradient = known.at(place).to(np.float64(gradient))
+            value: Any = problem.penalty.proximal(strength[j], theta[j] - step * gradient, step)
             records.move(j, value - theta[j])
             theta[j] = value
             total += theta

@@ -18,7 +18,7 @@ Choosing step, clip or passes by looking at results on the records is not covere
 from __future__ import annotations
 
 import dataclasses
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -94,7 +94,7 @@ class Plan:
     def visits(self) -> Vector:
         """Number of times that the sequence visits each coordinate."""
         if checks.is_concrete(self.sequence):  # on the host: each number would be compiled
-            counts = np.bincount(np.ravel(self.sequence), minlength=self.steps.shape[-1])
+            counts: Any = np.bincount(np.ravel(self.sequence), minlength=self.steps.shape[-1])
             return counts.astype(np.float64)
         return jnp.zeros_like(self.steps).at[self.sequence.ravel()].add(1.0)
 

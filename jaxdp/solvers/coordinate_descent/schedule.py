@@ -73,7 +73,8 @@ def steps_of(curvature: Vector, step: ArrayLike | Schedule, passes: int) -> tupl
     """step / M_j, and what each pass multiplies it with."""
     pace = xp.ones(passes)
     if callable(step):
-        values = [step(index) for index in np.arange(passes)]
+        indices: Any = np.arange(passes)
+        values = [step(index) for index in indices]
         pace, step = checks.positive("step", xp.stack(values)), 1.0
     step = checks.positive("step", step)
     largest = xp.max(pace) * step
