@@ -91,6 +91,11 @@ class DPMeasuringEstimator(DPEstimator):
     def _kinds(self) -> dict[str, Any]:
         return {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
     def _measured(self, given: Given, budget: Budget, key: Key) -> Measured:
         """Records within public bounds and released ranges, about their centres.
 
