@@ -20,6 +20,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import data, pytree, static
 from jaxdp._core.random_key import is_secure, key_or_new
 from jaxdp._core.types import ArrayLike, Key, Reals
@@ -137,7 +138,7 @@ def release(
 
 def size_error(size: int | float, step: ArrayLike) -> Reals:
     """Total variation of `size` draws on a lattice of `step` to the noise's scale."""
-    return round_up(size * (jnp.asarray(step) ** 2 + whole_draws.ERROR), 4)
+    return round_up(size * (xp.asarray(step) ** 2 + whole_draws.ERROR), 4)
 
 
 def lattice_of(

@@ -4,7 +4,7 @@
   leaks them; it is the caller's word that a bound is public.
 * Values beyond the bounds are clipped, and a `BoundsWarning` counts them. The count is not private
 and is not stored: a fitted estimator holds released and public numbers only.
-* No `sample_weight`: a weight scales the influence of one record, and n weights leak.
+* `sample_weight` and `class_weight` raise `ValueError`: a weight scales the influence of a record.
 * `guarantee_` is the cost of `fit`: `delta(epsilon)` and `epsilon(delta)` include the sampling
 error, `guarantee_.exact` does not. It assumes that nobody knows the noise. A fixed integer
 `random_state` is for tests: anyone who guesses it can subtract the noise. `fit` warns of it
@@ -28,7 +28,7 @@ import dataclasses
 import functools
 import operator
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -40,6 +40,7 @@ from jaxdp._core.precision import opened
 from jaxdp._core.random_key import ONE_KEY, secure_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.estimators.names import listed, without_numbers
 from jaxdp.estimators.parts import private_fits
 from jaxdp.estimators.record import FitRecord, record_of, text_of
 from jaxdp.guarantee.base import Budget
@@ -66,6 +67,13 @@ class NotPrivateWarning(UserWarning):
 HIDDEN = "hidden"
 # Said of y; no value of a record is printed.
 _NOT_NUMBERS = "y must be numbers, and some are not"
+# Arguments of other libraries, and why no estimator has them.
+_REFUSED = {
+    "sample_weight": "a weight scales the influence of one record, and the weights themselves leak",
+    "class_weight": "a weight multiplies what one record of the class can change, and the noise",
+    "data_norm": "each column has its own public bounds here: give feature_bounds, (lower, upper)",
+    "bounds": "it is called feature_bounds, (lower, upper) of the columns",
+}
 # epsilon and delta whose noise is below the rounding of float64. chosen: mu is 1e15, the most
 _NO_NOISE = (np.inf, 0.5)
 
@@ -77,8 +85,26 @@ T = TypeVar("T")
 def estimator(cls: type[T]) -> type[T]:
     """A class with annotations as parameters, kept as they are given; `fit` opens float64."""
     if "fit" in vars(cls):
-        setattr(cls, "fit", opened()(vars(cls)["fit"]))  # noqa: B010
-    return dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+        setattr(cls, "fit", _refusing(opened()(vars(cls)["fit"])))  # noqa: B010
+    made = dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+    setattr(made, "__init__", _refusing(made.__init__))  # noqa: B010
+    return made
+
+
+def _refusing(function: Any) -> Any:
+    """The function, which names the reason why it does not take a known argument of others."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for name in _REFUSED.keys() & kwargs.keys():
+            # None is the default of other libraries, and of what calls them.
+            if kwargs[name] is None and name == "sample_weight":
+                del kwargs[name]
+                continue
+            raise ValueError(f"{name} is not supported: {_REFUSED[name]}")
+        return function(*args, **kwargs)
+
+    return call
 
 
 @estimator
@@ -169,21 +195,25 @@ class DPEstimator(_base.BaseEstimator):
             shown.random_state = HIDDEN
         return shown
 
-    def _features(self, features: Any, *, reset: bool) -> np.ndarray:
-        """Finite float64 of shape (n, p), as `fit` saw them where not `reset`."""
+    def _features(self, features: Any, *, reset: bool) -> Any:
+        """Finite numbers of shape (n, p), as `fit` saw them where not `reset`."""
         if reset:
             require_outside_traces("fit", ONE_KEY)
         with _values_unsaid(features):
-            return _validation.validate_data(self, features, reset=reset, dtype=np.float64)
+            return _validation.validate_data(self, features, reset=reset, **self._kinds())
 
-    def _records(self, features: Any, targets: Any, **checks: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _records(self, features: Any, targets: Any, **checks: Any) -> tuple[Any, np.ndarray]:
         """Features and targets of `fit`; `checks` are passed to `validate_data`."""
         require_outside_traces("fit", ONE_KEY)
         with _values_unsaid(features):
-            found = _validation.validate_data(self, features, targets, dtype=np.float64, **checks)
+            found = _validation.validate_data(self, features, targets, **self._kinds(), **checks)
         if "y_numeric" in checks and found[1].dtype.kind not in "biuf":
             raise ValueError(_NOT_NUMBERS)
         return found
+
+    def _kinds(self) -> dict[str, Any]:
+        """Types of features that are kept as they are; a linear model takes more of them."""
+        return {"dtype": np.float64}
 
     def _columns(self) -> list[Any]:
         """Names of the features, or their numbers where `fit` saw no names."""
@@ -259,36 +289,3 @@ def total_privacy(*fitted: Any) -> Drawn:
     if not parts:
         raise ValueError("fitted must hold an estimator with guarantee_: fit it first")
     return composed(parts)
-
-
-# Columns that a message names at most. chosen: a line of them
-_NAMED = 5
-
-
-def label(column: Any) -> str:
-    """A column's name in quotes, or its number."""
-    return f"'{column}'" if isinstance(column, str) else f"{column}"
-
-
-def listed(columns: Sequence[Any]) -> str:
-    """Labels of the first few columns, with a comma between."""
-    more = ", ..." if len(columns) > _NAMED else ""
-    return ", ".join(label(column) for column in columns[:_NAMED]) + more
-
-
-def without_numbers(features: Any) -> list[Any]:
-    """Columns of a table, by name or number, with a value that is not a number."""
-    table = np.asarray(features, dtype=object)
-    if table.ndim != 2:
-        return []
-    names = getattr(features, "columns", range(table.shape[1]))
-    columns = zip(names, table.T, strict=True)
-    return [name for name, values in columns if not _is_numeric(values)]
-
-
-def _is_numeric(values: np.ndarray) -> bool:
-    try:
-        values.astype(np.float64)
-    except (TypeError, ValueError):
-        return False
-    return True

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from jaxdp.estimators.base import BoundsWarning, label, listed
+from jaxdp.estimators.base import BoundsWarning
+from jaxdp.estimators.names import label, listed
+from jaxdp.solvers.blocks import Columns
 
 # Largest bound, and least half width. chosen: squares of both, and noise for them, are finite
 _LARGEST, _NARROWEST = 1e50, 1e-50
@@ -21,7 +24,7 @@ def public_bounds(
     *,
     warn: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(lower, upper), each of shape (p,), from a pair of numbers or of vectors.
+    """(lower, upper), each of shape (p,), from a pair of numbers or of vectors, or pairs by column.
 
     columns: their names or numbers, for messages. warn: of bounds that fit as a pair a column too.
     """
@@ -30,6 +33,9 @@ def public_bounds(
             f"{name} must be a pair (lower, upper), public: bounds that are computed from "
             "the records leak them"
         )
+    if isinstance(given, Mapping):
+        given = _by_name(given, columns, name)
+        warn = False
     try:
         lower, upper = (np.asarray(b, dtype=np.float64) for b in given)
         ends = [np.array(np.broadcast_to(b, (len(columns),))) for b in (lower, upper)]
@@ -57,23 +63,70 @@ def public_bounds(
     return ends[0], ends[1]
 
 
+def _by_name(given: Mapping[Any, Any], columns: Sequence[Any], name: str) -> Any:
+    """Lower and upper bounds of the columns, from a pair for each of them."""
+    missing = [column for column in columns if column not in given]
+    unknown = [column for column in given if column not in columns]
+    if missing or unknown:
+        raise ValueError(
+            f"{name} must have a pair (lower, upper) for each column of X, missing: "
+            f"{listed(missing) or 'none'}, unknown: {listed(unknown) or 'none'}"
+        )
+    pairs = [given[column] for column in columns]
+    for column, pair in zip(columns, pairs, strict=True):
+        if np.shape(pair) != (2,):
+            raise ValueError(
+                f"{name} must be pairs (lower, upper), got {pair!r} for {label(column)}"
+            )
+    return tuple(zip(*pairs, strict=True))
+
+
 def clip_to_bounds(
     values: np.ndarray, lower: Any, upper: Any, name: str, columns: Sequence[Any]
 ) -> np.ndarray:
     """`values` within the bounds; a `BoundsWarning` counts those that were not."""
-    outside = (values < lower) | (values > upper)
-    if outside.any():
-        place = ""
-        if values.ndim == 2:
-            found = [columns[index] for index in np.flatnonzero(outside.any(axis=0)).tolist()]
-            place = f" in {len(found)} of {values.shape[1]} columns ({listed(found)})"
-        warnings.warn(
-            f"{int(outside.sum())} of {values.size} values of {name}{place} lie outside their "
-            "public bounds and were clipped; this count is not private",
-            BoundsWarning,
-            stacklevel=4,
-        )
+    if values.ndim == 2:
+        warn_of_bounds(values, lower, upper, columns)
+    else:
+        _warn_of_clipped(np.array([((values < lower) | (values > upper)).sum()]), values, name, "")
     return np.clip(values, lower, upper)
+
+
+def warn_of_bounds(values: Any, lower: Any, upper: Any, columns: Sequence[Any]) -> None:
+    """Warn of values of X beyond the bounds, and of bounds that are the extremes of the records.
+
+    Columns with no value between their bounds, such as indicators, say nothing about the latter.
+    """
+    counts, inside = np.zeros((2, len(columns)), dtype=np.int64)
+    ends = np.stack([np.full(len(columns), np.inf), np.full(len(columns), -np.inf)])
+    for _, part in Columns(values).blocks():
+        low, high = part.min(axis=0), part.max(axis=0)
+        ends = np.stack([np.minimum(ends[0], low), np.maximum(ends[1], high)])
+        if (low < lower).any() or (high > upper).any():
+            counts += ((part < lower) | (part > upper)).sum(axis=0)
+        if not inside.all():
+            inside += ((part > lower) & (part < upper)).any(axis=0)
+    found = [columns[index] for index in np.flatnonzero(counts).tolist()]
+    place = f" in {len(found)} of {len(columns)} columns ({listed(found)})"
+    _warn_of_clipped(counts, values, "X", place)
+    if values.shape[0] > 2 and inside.any() and (ends == np.stack([lower, upper])).all():
+        warnings.warn(
+            "feature_bounds are the least and the largest value of every column of X: bounds that "
+            "were computed from the records leak them, and the guarantee does not cover this. Give "
+            "bounds that are known without the records",
+            BoundsWarning,
+            stacklevel=5,
+        )
+
+
+def _warn_of_clipped(counts: np.ndarray, values: Any, name: str, place: str) -> None:
+    if counts.any():
+        warnings.warn(
+            f"{int(counts.sum())} of {math.prod(values.shape)} values of {name}{place} lie outside "
+            "their public bounds and were clipped; this count is not private",
+            BoundsWarning,
+            stacklevel=5,
+        )
 
 
 def _first(bad: np.ndarray, ends: list[np.ndarray], columns: Sequence[Any], name: str) -> str:

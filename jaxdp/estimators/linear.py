@@ -11,7 +11,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, estimator
-from jaxdp.estimators.scales import DPMeasuringEstimator, Measured, warn_of_little
+from jaxdp.estimators.scales import DPMeasuringEstimator, Given, Measured, warn_of_little
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -19,7 +19,7 @@ from jaxdp.solvers import coordinate_descent
 from jaxdp.solvers.coordinate_descent import GreedyPlan, Plan
 from jaxdp.solvers.coordinate_descent.defaults import DEVIATIONS
 from jaxdp.solvers.penalties import Penalty
-from jaxdp.solvers.problems import Problem, glm
+from jaxdp.solvers.problems import Problem, regression
 
 _base = checks.extra("sklearn.base", "learn")
 
@@ -38,10 +38,10 @@ class LinearRegressor(_base.RegressorMixin, DPEstimator):
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """X w + b: costs nothing more."""
         self._require_fitted()
-        return self._inputs(X) @ self.coef_ + self.intercept_
+        return self._score(X, self.coef_) + self.intercept_
 
-    def _inputs(self, features: Any) -> np.ndarray:
-        return self._features(features, reset=False)
+    def _score(self, features: Any, weights: np.ndarray) -> np.ndarray:
+        return self._features(features, reset=False) @ weights
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -64,19 +64,18 @@ class DPLinearEstimator(DPMeasuringEstimator):
 
     def _descend(
         self,
-        features: np.ndarray,
+        features: Any,
         targets: np.ndarray,
         loss: str,
         penalty: Penalty,
         key: Key,
         *,
         classes: np.ndarray | None = None,
-        target_bounds: Any = None,
     ) -> tuple[np.ndarray, float]:
         """Coefficients and intercept by coordinate descent; sets `guarantee_` and `plan_`."""
         budget = self._budget()
         scaling_key, order_key, noise_key = split(key, 3)
-        records = self._measured(features, targets, loss, budget, scaling_key, target_bounds)
+        records = self._measured(Given(features, targets, loss), budget, scaling_key)
         problem = self._problem(records, loss, penalty, classes)
         plan = self._plan(problem, records, budget, order_key)
         self._finish(plan.guarantee if self._is_private() else Drawn(GDP(np.inf)))
@@ -85,13 +84,15 @@ class DPLinearEstimator(DPMeasuringEstimator):
     def _problem(
         self, records: Measured, loss: str, penalty: Penalty, classes: np.ndarray | None
     ) -> Problem:
-        return glm(
+        return regression(
             records.features,
             records.targets,
             loss=loss,
             penalty=penalty,
             intercept=bool(self.fit_intercept),
             classes=classes,
+            dtype=records.features.dtype,
+            ranges=records.ranges,
         )
 
     def _follow(
@@ -108,7 +109,7 @@ class DPLinearEstimator(DPMeasuringEstimator):
         self.plan_ = plan
         self.n_iter_ = 1 if isinstance(plan, GreedyPlan) else plan.sequence.shape[0]
         weights, constant = (theta[:-1], theta[-1]) if problem.intercept else (theta, 0.0)
-        return weights, float(constant + records.target_center - weights @ records.center)
+        return weights, float(constant + records.target_center - weights @ records.ranges.center)
 
     def _scaled_by(self) -> str:
         """Error message if the user chose neither step nor clip."""

@@ -54,11 +54,12 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         checks.one_of("penalty", self.penalty, PENALTIES)
         checks.nonnegative("alpha", self.alpha)
         self.classes_ = self._classes(labels)
+        self._warn_of_outside(features)
         if len(self.classes_) > 2:
             return self._fit_each(features, labels)
         return self._fit_two(features, labels, self._key())
 
-    def _fit_two(self, features: np.ndarray, labels: Any, key: Key) -> DPLogisticRegression:
+    def _fit_two(self, features: Any, labels: Any, key: Key) -> DPLogisticRegression:
         """The larger of two classes against the other one."""
         strength = checks.nonnegative("alpha", self.alpha)
         penalty = L2(strength) if self.penalty == "l2" else L1(strength)
@@ -68,12 +69,11 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         self.coef_, self.intercept_ = weights[None, :], np.array([intercept])
         return self
 
-    def _fit_each(self, features: np.ndarray, labels: np.ndarray) -> DPLogisticRegression:
+    def _fit_each(self, features: Any, labels: np.ndarray) -> DPLogisticRegression:
         """Each class against the rest, from a part of the budget and with noise of its own."""
         if not np.isin(labels, self.classes_).all():
             raise ValueError(f"y must hold labels of classes, {self.classes_} only")
-        features, _, bounds = self._bounded(features, labels, None)
-        bounds = None if self.feature_bounds is None else tuple(bounds)
+        bounds = None if self.feature_bounds is None else tuple(self._bounds())
         epsilon, delta = self._part(len(self.classes_), features.shape[1])
         self.estimators_ = []
         # A key each: equal keys would be equal noise.
@@ -120,11 +120,9 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         """X w + b, X clipped as in `fit`: (n,), positive for classes_[1]; of more (n, classes)."""
         self._require_fitted()
         if len(self.classes_) == 2:
-            return self._inputs(X) @ self.coef_[0] + self.intercept_[0]
-        features = self._features(X, reset=False)
+            return self._score(X, self.coef_[0]) + self.intercept_[0]
         scores = [
-            np.clip(features, *model.feature_range_) @ model.coef_[0] + model.intercept_[0]
-            for model in self.estimators_
+            model._score(X, model.coef_[0]) + model.intercept_[0] for model in self.estimators_
         ]
         return np.stack(scores, axis=1)
 

@@ -10,6 +10,7 @@ from jaxdp._core import checks
 from jaxdp._core.functions import logsumexp
 from jaxdp.estimators.base import DPEstimator, estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
+from jaxdp.estimators.scales import warn_of_little
 from jaxdp.solvers import naive_bayes
 
 _base = checks.extra("sklearn.base", "learn")
@@ -71,6 +72,8 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
             noise=self.noise if self._is_private() else "gaussian",
             levels=self.levels,
         )
+        if self._is_private():
+            self._warn_of_noise(len(codes))
         self.model_ = naive_bayes.release(
             matrix,
             codes,
@@ -82,6 +85,14 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
         self.class_count_ = np.asarray(self.model_.class_counts)
         self._finish(self.plan_.guarantee)
         return self
+
+    def _warn_of_noise(self, records: int) -> None:
+        """Warn if noise moves the mean of a class of average size by half the bounds' width."""
+        of, unit = self.plan_.sum_noise, self.plan_.levels
+        if of is None:
+            of, unit = self.plan_.count_noise, 1
+        size = records / len(self.classes_)
+        warn_of_little(size * unit / float(np.sqrt(of.variance())))
 
     def predict_joint_log_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """log P[x, class] up to a constant, (n, classes)."""

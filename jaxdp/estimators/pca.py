@@ -15,6 +15,7 @@ from jaxdp._core.precision import opened
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
+from jaxdp.estimators.scales import warn_of_little
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
@@ -83,6 +84,9 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
             method=self.method,
             release=self.release,
         )
+        # The largest variance over the largest eigenvalue of the noise.
+        norm = float(plan.scales[1]) * np.sqrt(2.0 * dimension)
+        warn_of_little(float(plan.row_bound) ** 2 / norm if self._is_private() else np.inf)
         clipped = clip_to_bounds(matrix, lower, upper, "X", self._columns())
         rows = clipped - middle
         moment_key, mean_key = jax.random.split(self._key())

@@ -1,4 +1,4 @@
-"""Record of a fit: its guarantee in words, and how scikit-learn's bagging drew its records.
+"""The guarantee of a fit in words, and whether it is part of an ensemble by scikit-learn.
 
 Parameters may change after `fit`; nothing here is read from them later.
 """

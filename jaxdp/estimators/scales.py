@@ -11,13 +11,14 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, estimator
-from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
+from jaxdp.estimators.bounds import clip_to_bounds, public_bounds, warn_of_bounds
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import scaling
+from jaxdp.solvers.blocks import Columns, Ranges, is_sparse
 from jaxdp.solvers.coordinate_descent.defaults import DEVIATIONS
 from jaxdp.solvers.problems import Smoothness, bounded_smoothness
 
@@ -37,16 +38,34 @@ def warn_of_little(rate: float) -> None:
         )
 
 
-class Measured(NamedTuple):
-    """Records about their centres, clipped to `feature_range_`, and what is known of them.
+class Given(NamedTuple):
+    """Records of a fit as they came, targets within their bounds, and what they are measured for.
 
-    reach: the largest |x_j - center_j| of each column in deviations. spent: on centres and
-    deviations.
+    pooled: release one deviation for all features, in units of their bounds.
     """
 
-    features: np.ndarray
+    features: Any
     targets: np.ndarray
-    center: np.ndarray
+    loss: str
+    target_bounds: Any = None
+    pooled: bool = False
+
+    @property
+    def has_target_bounds(self) -> bool:
+        """True if targets are a column to be measured."""
+        return self.target_bounds is not None
+
+
+class Measured(NamedTuple):
+    """Records, how their features are clipped and centred, and what is known of them.
+
+    targets: about their centre. reach: the largest |x_j - center_j| of each column in deviations.
+    spent: on centres and deviations.
+    """
+
+    features: Any
+    ranges: Ranges
+    targets: np.ndarray
     scale: np.ndarray
     target_center: float
     target_scale: float
@@ -69,86 +88,89 @@ class DPMeasuringEstimator(DPEstimator):
     # (2, p): ends that features are clipped to, public or released.
     feature_range_: np.ndarray = dataclasses.field(init=False)
 
-    def _measured(
-        self,
-        features: np.ndarray,
-        targets: np.ndarray,
-        loss: str,
-        budget: Budget,
-        key: Key,
-        target_bounds: Any,
-        pooled: bool = False,
-    ) -> Measured:
+    def _kinds(self) -> dict[str, Any]:
+        return {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _measured(self, given: Given, budget: Budget, key: Key) -> Measured:
         """Records within public bounds and released ranges, about their centres.
 
-        pooled: release one deviation for all features, in units of their bounds. Sets
-        `feature_range_`: a few deviations about the centres, within the bounds. It is public or
-        released, so clipping to it reads one record at a time and costs nothing.
+        Sets `feature_range_`: a few deviations about the centres, within the bounds. It is public
+        or released, so clipping to it reads one record at a time and costs nothing. Sparse features
+        are measured from 0, which they are mostly.
         """
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
-        coordinates, bounded_targets = features.shape[1], target_bounds is not None
-        features, targets, bounds = self._bounded(features, targets, target_bounds)
-        columns = np.column_stack([features, targets]) if bounded_targets else features
-        center, scale, spent = self._scales(columns, bounds, coordinates, loss, budget, key, pooled)
+        coordinates, sparse = given.features.shape[1], is_sparse(given.features)
+        bounds = self._bounds()
+        if sparse and not ((bounds[0] <= 0.0) & (bounds[1] >= 0.0)).all():
+            raise ValueError("feature_bounds must contain 0 for sparse features")
+        if given.has_target_bounds:
+            ends = np.stack(public_bounds(given.target_bounds, ["y"], "target_bounds"))
+            targets = clip_to_bounds(given.targets, ends[0], ends[1], "y", ["y"])
+            given, bounds = given._replace(targets=targets), np.hstack([bounds, ends])
+        center, scale, spent = self._scales(given, bounds, budget, key)
+        if sparse:
+            scale[:coordinates] = np.hypot(center, scale)[:coordinates]
+            center[:coordinates] = 0.0
         self.feature_range_ = np.clip(
             center + np.multiply.outer([-DEVIATIONS, DEVIATIONS], scale), *bounds
         )[:, :coordinates]
         if not self.fit_intercept:
             # All are measured from 0, or it would be another model.
             center, scale = np.zeros_like(center), np.hypot(center, scale)
-        y_center, y_scale = (center[-1], scale[-1]) if bounded_targets else (0.0, 1.0)
+        y_center, y_scale = (center[-1], scale[-1]) if given.has_target_bounds else (0.0, 1.0)
         center, scale = center[:coordinates], scale[:coordinates]
-        reach = (np.abs(self.feature_range_ - center) / scale).max(axis=0)
         return Measured(
-            np.clip(features, *self.feature_range_) - center,
-            targets - y_center if bounded_targets else targets,
-            *(center, scale, float(y_center), float(y_scale), reach),
+            given.features,
+            Ranges(self.feature_range_[0], self.feature_range_[1], center),
+            given.targets - y_center if given.has_target_bounds else given.targets,
+            *(scale, float(y_center), float(y_scale)),
+            (np.abs(self.feature_range_ - center) / scale).max(axis=0),
             Smoothness(
-                bounded_smoothness(loss, scale, intercept=bool(self.fit_intercept)).values,
+                bounded_smoothness(given.loss, scale, intercept=bool(self.fit_intercept)).values,
                 "public" if spent is None else "released",
             ),
             spent,
         )
 
-    def _inputs(self, features: Any) -> np.ndarray:
-        """Features of a prediction, clipped as in `fit`."""
-        return np.clip(self._features(features, reset=False), *self.feature_range_)
+    def _score(self, features: Any, weights: np.ndarray) -> np.ndarray:
+        """X w of features of a prediction, clipped as in `fit`."""
+        features, (lower, upper) = self._features(features, reset=False), self.feature_range_
+        found = np.empty(features.shape[0])
+        for rows, part in Columns(features).blocks():
+            found[rows] = np.clip(part, lower, upper) @ weights
+        return found
 
-    def _bounded(
-        self, features: np.ndarray, targets: np.ndarray, target_bounds: Any
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Features and targets within their bounds, and these, (2, p) or, with targets', p + 1."""
-        coordinates = features.shape[1]
-        bounds = np.full((2, coordinates), [[-np.inf], [np.inf]])
+    def _bounds(self) -> np.ndarray:
+        """Public bounds of the features, (2, p), infinite without any."""
+        if self.feature_bounds is None:
+            return np.full((2, self.n_features_in_), [[-np.inf], [np.inf]])
+        return np.stack(public_bounds(self.feature_bounds, self._columns(), warn=True))
+
+    def _warn_of_outside(self, features: Any) -> None:
+        """Count values beyond the bounds; they are clipped to `feature_range_` later."""
         if self.feature_bounds is not None:
-            columns = self._columns()
-            bounds = np.stack(public_bounds(self.feature_bounds, columns, warn=True))
-            features = clip_to_bounds(features, bounds[0], bounds[1], "X", columns)
-        if target_bounds is not None:
-            ends = np.stack(public_bounds(target_bounds, ["y"], "target_bounds"))
-            targets = clip_to_bounds(targets, ends[0], ends[1], "y", ["y"])
-            bounds = np.hstack([bounds, ends])
-        return features, targets, bounds
+            bounds = public_bounds(self.feature_bounds, self._columns())
+            warn_of_bounds(features, *bounds, self._columns())
 
     def _noise(self) -> Any:
         """The requested noise; "gaussian" if the fit adds none."""
         return self.noise if self._is_private() else "gaussian"
 
     def _scales(
-        self,
-        columns: np.ndarray,
-        bounds: np.ndarray,
-        coordinates: int,
-        loss: str,
-        budget: Budget,
-        key: Key,
-        pooled: bool,
+        self, given: Given, bounds: np.ndarray, budget: Budget, key: Key
     ) -> tuple[np.ndarray, np.ndarray, Drawn | None]:
         """Origins and units of the columns, and what knowing them costs.
 
         Features, and then the targets, if they have bounds.
         """
+        coordinates, loss = given.features.shape[1], given.loss
+        columns = Columns(given.features, given.targets if given.has_target_bounds else None)
         share = float(checks.real("scaling_share", self.scaling_share, 0.0, 1.0))
         if share == 1.0:
             raise ValueError("scaling_share must lie in [0, 1), got 1: nothing is left to learn by")
@@ -164,7 +186,7 @@ class DPMeasuringEstimator(DPEstimator):
             center, scale = bounds.mean(axis=0), np.ptp(bounds, axis=0) / 2
         else:
             exact, known = self._scaling_cost(budget, share), {"relation": self.relation}
-            if pooled:
+            if given.pooled:
                 center, scale = scaling.release_pooled(
                     columns, bounds[0], bounds[1], coordinates, exact, key, **known
                 )

@@ -19,6 +19,9 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import compiled
+from jaxdp._core.namespace import xp
+from jaxdp._core.tracing import is_tracing
 from jaxdp._core.types import Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise
@@ -30,6 +33,8 @@ from jaxdp.released import size_error
 RELEASES = ("lattice", "float")
 # Bits of a noise's scale above the step. chosen: total variation 2^-74 a draw; draws stay exact
 _BITS = 37
+# Known draws of one call of a program. chosen: a third of a millisecond
+PART = 256
 # Most draws that several groups make at a time. chosen: a second of them
 _LONGEST = 2**20
 
@@ -43,9 +48,13 @@ class Added(NamedTuple):
     def to(self, value: Reals) -> Reals:
         """The value, rounded to the lattice, plus the noise."""
         # Doubles beyond are multiples of the step already.
-        inside = jnp.abs(value) < self.step * 2.0**53
-        step = jnp.where(inside, self.step, 1.0)
-        return jnp.where(inside, jnp.round(value / step) * step, value) + self.noise
+        inside = xp.abs(value) < self.step * 2.0**53
+        step = xp.where(inside, self.step, 1.0)
+        return xp.where(inside, xp.round(value / step) * step, value) + self.noise
+
+    def at(self, place: Any) -> Added:
+        """One entry of a flat noise."""
+        return Added(self.noise[place], self.step[place])
 
     def part(self, start: int, shape: Shape) -> Added:
         """Entries of a flat noise from `start` on, in a shape."""
@@ -72,16 +81,37 @@ def added(
     """
     require(release, noise)
     if release == "float":
-        return Added(scale * noise.sample(key, shape), jnp.zeros(()))
+        return Added(scale * noise.sample(key, shape), xp.zeros(()))
     step, fine = _step(noise, scale, ratio)
-    drawn = draw_whole(noise, key, shape, fine) * step
-    return Added(jnp.where(scale == 0, 0.0, drawn), step)
+    is_known = checks.all_concrete(noise, scale, ratio, key) and not is_tracing()
+    size = math.prod(shape)
+    if not is_known and size < PART:
+        return Added(jnp.where(scale == 0, 0.0, draw_whole(noise, key, shape, fine) * step), step)
+    lib: Any = np if is_known else jnp
+    spread = lib.broadcast_to(lib.asarray(fine), shape).reshape(-1)
+    parts = -(-size // PART)
+    spread = lib.pad(spread, (0, parts * PART - size), constant_values=1.0).reshape(parts, PART)
+    turns = np.arange(parts, dtype=np.uint32)
+    if is_known:
+        drawn = [np.asarray(_part(noise, key, *each)) for each in zip(turns, spread, strict=True)]
+    else:
+        drawn = lax.map(lambda each: _part_of(noise, key, *each), (turns, spread))
+    drawn = lib.reshape(lib.asarray(drawn), -1)[:size].reshape(shape)
+    return Added(lib.where(lib.asarray(scale) == 0, 0.0, drawn * step), step)
+
+
+def _part_of(noise: Noise, key: Key, turn: Any, fine: Reals) -> Reals:
+    """Whole noise of one part: the program of all known draws, however many there are."""
+    return draw_whole(noise, jax.random.fold_in(key, turn), (PART,), fine)
+
+
+_part = compiled(_part_of)
 
 
 def _step(noise: Noise, scale: Reals, ratio: Reals) -> tuple[Reals, Reals]:
     """The step of the lattice, and its length relative to the scale of the wider noise."""
     unit = unit_of(noise)
-    step = jnp.where(scale == 0, 0.0, power_of_two(unit * scale, -_BITS))
+    step = xp.where(scale == 0, 0.0, power_of_two(unit * scale, -_BITS))
     return step, step / round_up(scale * (1.0 + unit * 2.0**-_BITS / ratio), 8)
 
 
@@ -134,9 +164,9 @@ def power_of_two(value: Reals, shift: int) -> Reals:
     """
     lib: Any = np if checks.is_concrete(value) else jnp
     exponent = lib.frexp(lib.asarray(value))[1]
-    return jnp.asarray(lib.ldexp(lib.ones(exponent.shape), exponent - 1 + shift))
+    return lib.ldexp(lib.ones(exponent.shape), exponent - 1 + shift)
 
 
 def sampling_error(draws: int | float, release: str) -> Reals:
     """Total variation between all samples and the exact noise; 1 in floating point."""
-    return jnp.ones(()) if release == "float" else size_error(draws, 2.0**-_BITS)
+    return xp.ones(()) if release == "float" else size_error(draws, 2.0**-_BITS)

@@ -1,4 +1,4 @@
-"""Records padded to a power of two: other numbers of records find the programs compiled."""
+"""Records padded by a quarter at most: other numbers of records find the programs compiled."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ from jaxdp.solvers.problems import Problem
 BLOCK = 64
 
 
+def padded_number(records: int) -> int:
+    """The least 4, 5, 6 or 7 times a power of two that blocks fill and that is not smaller."""
+    step = max(BLOCK, (1 << (records - 1).bit_length()) // 8)
+    return -(-records // step) * step
+
+
 def padded(problem: Problem) -> Problem:
     """The problem with more records, all zero: they add nothing to a gradient, but to means."""
     records = problem.design.shape[-1]
-    missing = max(BLOCK, 1 << (records - 1).bit_length()) - records
+    missing = padded_number(records) - records
     if missing == 0:
         return problem
     widths = (0, 0), (0, missing)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import abc
 from typing import final
 
-import jax.numpy as jnp
-
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 
@@ -20,7 +19,7 @@ class Penalty(abc.ABC):
     @property
     def curvature(self) -> Reals:
         """Second derivative of the penalty of each coordinate, away from 0."""
-        return jnp.zeros(())
+        return xp.zeros(())
 
     @abc.abstractmethod
     def value(self, theta: Reals) -> Reals:
@@ -43,11 +42,11 @@ class L1(Penalty):
 
     def value(self, theta: Reals) -> Reals:
         """sum_j strength_j |theta_j|."""
-        return jnp.sum(self.strength * jnp.abs(theta))
+        return xp.sum(self.strength * xp.abs(theta))
 
     def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
         """Soft thresholding."""
-        return jnp.sign(point) * jnp.maximum(jnp.abs(point) - strength * step, 0.0)
+        return xp.sign(point) * xp.maximum(xp.abs(point) - strength * step, 0.0)
 
 
 @final
@@ -67,7 +66,7 @@ class L2(Penalty):
 
     def value(self, theta: Reals) -> Reals:
         """sum_j strength_j theta_j^2 / 2."""
-        return 0.5 * jnp.sum(self.strength * theta**2)
+        return 0.5 * xp.sum(self.strength * theta**2)
 
     def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
         """Shrinking."""
@@ -94,10 +93,10 @@ class ElasticNet(Penalty):
     def value(self, theta: Reals) -> Reals:
         """Both parts."""
         ratio = self.l1_ratio
-        each = ratio * jnp.abs(theta) + 0.5 * (1.0 - ratio) * theta**2
-        return jnp.sum(self.strength * each)
+        each = ratio * xp.abs(theta) + 0.5 * (1.0 - ratio) * theta**2
+        return xp.sum(self.strength * each)
 
     def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
         """Soft thresholding, then shrinking."""
-        size = jnp.maximum(jnp.abs(point) - strength * self.l1_ratio * step, 0.0)
-        return jnp.sign(point) * size / (1.0 + strength * (1.0 - self.l1_ratio) * step)
+        size = xp.maximum(xp.abs(point) - strength * self.l1_ratio * step, 0.0)
+        return xp.sign(point) * size / (1.0 + strength * (1.0 - self.l1_ratio) * step)

@@ -25,6 +25,7 @@ from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.laplace import Laplace
 from jaxdp.solvers import lattice
+from jaxdp.solvers.blocks import Ranges, design_of, is_sparse
 from jaxdp.solvers.penalties import Penalty
 
 LOSSES = ("squared", "logistic")  # of a linear score
@@ -39,8 +40,8 @@ _SMOOTHNESS_FLOOR = 1e-3
 class Problem:
     """The data and penalty of one regression; see the module for the layout. Make it with `glm`."""
 
-    design: jax.Array = data()  # (coordinates, records), float32 or float64
-    offset: jax.Array = data()  # (records,)
+    design: Any = data()  # (coordinates, records), float32 or float64, or a `SparseDesign`
+    offset: Any = data()  # (records,)
     penalty: Penalty
     loss: str = static()
     intercept: bool = static(default=False)  # whether the last coordinate is one, not penalised
@@ -55,14 +56,15 @@ class Problem:
         """F(theta). A function of the records: not private."""
         return self.objective_at(self.state(theta), theta)
 
-    def objective_at(self, state: jax.Array, theta: Reals, where: Any = None) -> Reals:
+    def objective_at(self, state: Reals, theta: Reals, where: Any = None) -> Reals:
         """F from a state that is already there, of the records that `where` has."""
-        loss = 0.5 * state**2 if self.loss == "squared" else jnp.logaddexp(0.0, -state)
-        return jnp.mean(loss, dtype=jnp.float64, where=where) + self.penalty.value(theta)
+        loss = 0.5 * state**2 if self.loss == "squared" else xp.logaddexp(0.0, -state)
+        is_mean_of = {} if where is None else {"where": where}
+        return xp.mean(loss, dtype=np.float64, **is_mean_of) + self.penalty.value(theta)
 
-    def slope(self, state: jax.Array) -> jax.Array:
+    def slope(self, state: Reals) -> Reals:
         """d loss / d s of each record."""
-        return state if self.loss == "squared" else -1.0 / (1.0 + jnp.exp(state))
+        return state if self.loss == "squared" else -1.0 / (1.0 + xp.exp(state))
 
 
 @draws_in_float64(keeps_types=True)
@@ -79,7 +81,7 @@ def glm(
     """A linear or logistic regression on records: the data and penalty that a solver works on.
 
     Args:
-        features: (n, p).
+        features: (n, p), or sparse, of `scipy.sparse`, for `coordinate_descent` on a CPU.
         targets: (n,). Logistic ones are labels with two values, the larger being the positive
             class.
         loss: "squared" or "logistic".
@@ -102,30 +104,51 @@ def glm(
     """
     checks.one_of("loss", loss, LOSSES)
     checks.one_of("dtype", str(np.dtype(dtype)), ("float32", "float64"))
-    matrix, values = checks.array_of_records("features", features), np.asarray(targets)
-    if matrix.ndim != 2 or values.shape != matrix.shape[:1] or 0 in matrix.shape:
+    values = np.asarray(targets)
+    matrix: Any = features if is_sparse(features) else checks.array_of_records("features", features)
+    shape = np.shape(matrix)
+    if len(shape) != 2 or values.shape != shape[:1] or 0 in shape:
         raise ValueError(
             "features must have shape (n, p) and targets (n,), n and p positive; got "
-            f"{matrix.shape} and {values.shape}"
+            f"{shape} and {values.shape}"
         )
-    if not np.isfinite(matrix).all():
+    if not np.isfinite(matrix.data if is_sparse(matrix) else matrix).all():
         raise ValueError("features must be finite: impute or drop missing values first")
-    if (strength := jnp.shape(penalty.strength)) not in ((), matrix.shape[1:]):
-        raise ValueError(f"penalty.strength must be a number or {matrix.shape[1:]}, got {strength}")
+    if (strength := jnp.shape(penalty.strength)) not in ((), shape[1:]):
+        raise ValueError(f"penalty.strength must be a number or {shape[1:]}, got {strength}")
+    words = {"loss": loss, "penalty": penalty, "intercept": intercept, "classes": classes}
+    made = regression(matrix, values, dtype=np.dtype(dtype), **words)
+    if is_sparse(matrix):
+        return made
+    # Not `jnp.asarray`, which compiles for each shape.
+    return dataclasses.replace(made, design=jax.device_put(made.design))
+
+
+def regression(
+    features: Any,
+    targets: np.ndarray,
+    *,
+    loss: str,
+    penalty: Penalty,
+    intercept: bool,
+    classes: ArrayLike | None,
+    dtype: Any,
+    ranges: Ranges | None = None,
+) -> Problem:
+    """`glm` of features that were checked, in arrays of NumPy; `ranges` clip and centre them."""
     if intercept:
-        strengths = jnp.broadcast_to(penalty.strength, matrix.shape[1:])
+        strengths = xp.broadcast_to(penalty.strength, features.shape[1:])
         record: Any = penalty
-        penalty = dataclasses.replace(record, strength=jnp.append(strengths, 0.0))
-        matrix = np.column_stack([matrix, np.ones(len(matrix))])
+        penalty = dataclasses.replace(record, strength=xp.append(strengths, 0.0))
+    signs = None
     if loss == "squared":
-        offset = -checks.array_of_records("targets", values)
+        offset = -checks.array_of_records("targets", targets)
         if not np.isfinite(offset).all():
             raise ValueError("targets must be finite")
     else:
-        matrix, offset = matrix * _signs(values, classes)[:, None], np.zeros(len(values))
-    # Not `jnp.asarray`, which compiles for each shape.
-    design, offset = (jax.device_put(np.asarray(x, dtype, order="C")) for x in (matrix.T, offset))
-    return Problem(design, offset, penalty, loss, intercept)
+        signs, offset = _signs(targets, classes), np.zeros(len(targets))
+    design = design_of(features, ranges, dtype, intercept, signs)
+    return Problem(design, offset.astype(dtype), penalty, loss, intercept)
 
 
 def _signs(values: np.ndarray, classes: ArrayLike | None) -> np.ndarray:

@@ -12,7 +12,8 @@ and any further use are post-processing.
 
 from __future__ import annotations
 
-import jax.numpy as jnp
+from typing import Any
+
 import numpy as np
 
 from jaxdp._core import checks
@@ -27,6 +28,7 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.solvers import lattice
+from jaxdp.solvers.blocks import Columns
 from jaxdp.solvers.covariance.plan import share_of_mean
 
 # Variance and mean square of the mean that are guessed, in units of half the width. chosen: bounds
@@ -36,7 +38,7 @@ _GUESS = 1.0 / 9.0
 
 @draws_in_float64
 def release(
-    values: np.ndarray,
+    values: np.ndarray | Columns,
     lower: np.ndarray,
     upper: np.ndarray,
     spent: GDP | PureDP,
@@ -47,7 +49,7 @@ def release(
     """Private centres and deviations of bounded columns.
 
     Args:
-        values: (n, p); those beyond the bounds are clipped.
+        values: (n, p), or `Columns`; those beyond the bounds are clipped.
         lower, upper: public bounds, (p,).
         spent: cost of the release without `sampling_error`: a `GDP` adds Gaussian noise, a `PureDP`
             Laplace noise, with the "inid" scales of `allocate`.
@@ -70,13 +72,15 @@ def release(
     >>> centres.shape, deviations.shape
     ((2,), (2,))
     """
-    checks.one_of("relation", relation, SOLVER_RELATIONS)
-    coordinates = _coordinates(values, lower, upper)
-    records = number_of_records({"values": len(values)})
-    middle, half, unit = _in_units(values, lower, upper)
+    values, middle, half = _checked(values, lower, upper, relation)
+    records, coordinates = values.shape
     # A square moves by 1 whether its record is replaced or there at all.
     moved = np.repeat([shift_factor(relation), 1.0], coordinates)
-    sums = np.concatenate([unit.mean(axis=0), (unit**2).mean(axis=0)])
+    sums = np.zeros((2, coordinates))
+    for _, part in values.blocks():
+        unit = _in_units(part, lower, upper)
+        sums += unit.sum(axis=0), np.square(unit, out=unit).sum(axis=0)
+    sums = sums.ravel() / records
     means, squares, *variances = (
         part
         for pair in _noisy(sums, moved, records, spent, key)
@@ -87,7 +91,7 @@ def release(
 
 
 def release_pooled(
-    values: np.ndarray,
+    values: np.ndarray | Columns,
     lower: np.ndarray,
     upper: np.ndarray,
     features: int,
@@ -103,16 +107,17 @@ def release_pooled(
     1 / n. A further column, of targets, has a mean and a mean square of its own. Arguments and
     result as in `release`; the sampling error is at most that of its `sampling_error`.
     """
-    checks.one_of("relation", relation, SOLVER_RELATIONS)
-    coordinates = _coordinates(values, lower, upper)
-    records = number_of_records({"values": len(values)})
-    middle, half, unit = _in_units(values, lower, upper)
-    rest = unit[:, features:]
-    # Of each record first: its share of the mean is what rounding may move.
-    pooled = np.minimum((unit[:, :features] ** 2).mean(axis=1), 1.0).mean()
-    extra = coordinates - features
+    values, middle, half = _checked(values, lower, upper, relation)
+    records, extra = values.shape[0], values.shape[1] - features
+    pooled, sums = 0.0, np.zeros((2, extra))
+    for _, part in values.blocks():
+        unit = _in_units(part, lower, upper)
+        rest = unit[:, features:]
+        # Of each record first: its share of the mean is what rounding may move.
+        pooled += np.minimum((unit[:, :features] ** 2).mean(axis=1), 1.0).sum()
+        sums += rest.sum(axis=0), (rest**2).sum(axis=0)
     moved = np.repeat([1.0, shift_factor(relation), 1.0], [1, extra, extra])
-    sums = np.concatenate([[pooled], rest.mean(axis=0), (rest**2).mean(axis=0)])
+    sums = np.append(pooled, sums) / records
     found, variances = _noisy(sums, moved, records, spent, key)
     (means, squares), noise = (np.reshape(x[1:], (2, extra)) for x in (found, variances))
     own = _shrunk(means, squares, *noise)
@@ -132,7 +137,7 @@ def _shrunk(
 
 
 def _noisy(
-    values: np.ndarray,
+    values: Any,
     moved: np.ndarray,
     records: int,
     spent: GDP | PureDP,
@@ -142,9 +147,9 @@ def _noisy(
     moved = moved * share_of_mean(records)
     family, noise = ("gaussian", Gaussian) if isinstance(spent, GDP) else ("laplace", Laplace)
     scales = allocate(family, moved, spent)
-    ratios = jnp.asarray(moved) / scales
+    ratios: Any = np.asarray(moved) / scales
     added = lattice.added(noise(1.0), scales, ratios, checked_key(key, spent), scales.shape)
-    return np.asarray(added.to(jnp.asarray(values))), np.asarray(noise(scales).variance())
+    return np.asarray(added.to(values)), np.asarray(noise(scales).variance())
 
 
 def sampling_error(coordinates: int) -> Reals:
@@ -152,17 +157,23 @@ def sampling_error(coordinates: int) -> Reals:
     return lattice.sampling_error(2 * coordinates, "lattice")
 
 
-def _in_units(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Middles, half widths, and the values measured by them, in [-1, 1]."""
-    middle, half = 0.5 * (lower + upper), 0.5 * (upper - lower)
-    unit = (np.clip(values, lower, upper) - middle) / half
+def _in_units(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Values measured from the middles of their bounds in half widths, in [-1, 1]."""
+    unit = np.clip(values, lower, upper)
+    unit -= 0.5 * (lower + upper)
+    unit /= 0.5 * (upper - lower)
     # Clipped again: the middle of bounds that are a few ulp apart is rounded by up to half an ulp.
-    return middle, half, np.clip(unit, -1.0, 1.0)
+    return np.clip(unit, -1.0, 1.0, out=unit)
 
 
-def _coordinates(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> int:
-    """The number of columns, each with its bounds."""
-    shapes = values.shape, lower.shape, upper.shape
-    if values.ndim != 2 or not shapes[1] == shapes[2] == shapes[0][1:]:
+def _checked(
+    values: np.ndarray | Columns, lower: np.ndarray, upper: np.ndarray, relation: str
+) -> tuple[Columns, np.ndarray, np.ndarray]:
+    """Columns, each with its bounds; middles and half widths of these."""
+    checks.one_of("relation", relation, SOLVER_RELATIONS)
+    columns = values if isinstance(values, Columns) else Columns(values)
+    shapes = np.shape(columns.features), lower.shape, upper.shape
+    if len(shapes[0]) != 2 or not shapes[1] == shapes[2] == columns.shape[1:]:
         raise ValueError(f"values must be (n, p), lower and upper (p,), got {shapes}")
-    return shapes[0][1]
+    number_of_records({"values": columns.shape[0]})
+    return columns, 0.5 * (lower + upper), 0.5 * (upper - lower)

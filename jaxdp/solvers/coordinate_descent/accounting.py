@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals, Vector
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._numeric.search import secant_bracket
@@ -48,14 +48,14 @@ def composed(
     """
     if accounting == "zcdp":
         xi, rho = noise.zcdp(ratios)
-        total = ZCDP(*(round_up(jnp.sum(visits * x, axis=-1), 2 * visits.size) for x in (xi, rho)))
+        total = ZCDP(*(round_up(xp.sum(visits * x, axis=-1), 2 * visits.size) for x in (xi, rho)))
         return total if spent is None else total + to_zcdp(spent)
     if isinstance(noise, Histogram):
         # One ratio for all, known before tracing: the worst of its shifts is found on the host.
-        total = jnp.sum(visits) * privacy_loss(Mechanism(noise, float(ratios[0])))
+        total = xp.sum(visits) * privacy_loss(Mechanism(noise, float(ratios[0])))
     elif isinstance(noise, Gaussian):
-        squares = jnp.sum(visits * (ratios / noise.scale) ** 2, axis=-1)
-        gdp = GDP(round_up(jnp.sqrt(squares), 4 + visits.size))
+        squares = xp.sum(visits * (ratios / noise.scale) ** 2, axis=-1)
+        gdp = GDP(round_up(xp.sqrt(squares), 4 + visits.size))
         if spent is None or isinstance(spent, GDP):
             return gdp if spent is None else gdp + spent
         total = privacy_loss(gdp)
@@ -74,13 +74,13 @@ def least_factor(
 ) -> Reals:
     """The least c with composed(noise, relative / c, ...) within the budget; inf where none is."""
     if isinstance(noise, Gaussian) and not isinstance(spent, PureDP) and accounting == "exact":
-        squares = jnp.sum(visits * (relative / noise.scale) ** 2)
+        squares = xp.sum(visits * (relative / noise.scale) ** 2)
         # By more than the sum, and `composed`, round.
-        mu, needed = largest_gdp(budget).mu, round_up(jnp.sqrt(squares), 16 + visits.size)
+        mu, needed = largest_gdp(budget).mu, round_up(xp.sqrt(squares), 16 + visits.size)
         if spent is None:
             return needed / mu
         mu_left = mu * (1.0 - 8.0 * ULP) - spent.mu
-        return needed / (jnp.sqrt(jnp.maximum(mu_left, 0.0)) * jnp.sqrt(mu + spent.mu))
+        return needed / (xp.sqrt(xp.maximum(mu_left, 0.0)) * xp.sqrt(mu + spent.mu))
     safe, unsafe = _bracket(noise, relative, visits, budget)
 
     def total(factor: Reals) -> GDP | ZCDP | PrivacyLoss:
@@ -93,13 +93,13 @@ def least_factor(
 
 def _bracket(noise: Noise, relative: Vector, visits: Vector, budget: Budget) -> tuple[Reals, Reals]:
     """A c with which, by a Gaussian or a Laplace as wide, the budget is met; one far below."""
-    unit = jnp.sqrt(noise.variance())
-    smallest = jnp.sqrt(jnp.sum(visits * relative**2)) / unit
-    largest = jnp.sum(visits * relative) / unit
+    unit = xp.sqrt(noise.variance())
+    smallest = xp.sqrt(xp.sum(visits * relative**2)) / unit
+    largest = xp.sum(visits * relative) / unit
     rates = largest_gdp(budget).mu, largest_laplace_ratio(budget)
-    usable = [jnp.where(rate > 0, rate, jnp.inf) for rate in rates]
-    safe = jnp.maximum(1e4 * largest / jnp.minimum(*usable), smallest)
-    return safe, 1e-4 * smallest / jnp.maximum(jnp.maximum(*rates), 1.0)
+    usable = [xp.where(rate > 0, rate, xp.inf) for rate in rates]
+    safe = xp.maximum(1e4 * largest / xp.minimum(*usable), smallest)
+    return safe, 1e-4 * smallest / xp.maximum(xp.maximum(*rates), 1.0)
 
 
 @jax.jit
@@ -116,7 +116,7 @@ def _least_by_zcdp(
         total = composed(noise, relative / factor[..., None], visits, spent, "zcdp")
         return excess_log_delta(total.log_delta(budget.epsilon), budget.delta)
 
-    slack = _SLACK * (1.0 + jnp.abs(jnp.log(jnp.where(budget.delta == 0, 1.0, budget.delta))))
+    slack = _SLACK * (1.0 + xp.abs(xp.log(xp.where(budget.delta == 0, 1.0, budget.delta))))
     return secant_bracket(lambda factor: residual(factor) + slack, safe, unsafe)
 
 
@@ -140,7 +140,7 @@ def update_budget(budget: BudgetLike, updates: int) -> Budget:
     0.1003 5.0e-07
     """
     budget = as_budget(budget)
-    delta = jnp.minimum(0.5 * budget.delta / updates, 1.0)
+    delta = xp.minimum(0.5 * budget.delta / updates, 1.0)
     largest = calibrate(
         lambda epsilon: updates * privacy_loss(ApproxDP(epsilon, delta)),
         budget,

@@ -1,4 +1,4 @@
-"""The programs of coordinate descent, compiled for powers of two of updates and of records.
+"""The programs of coordinate descent, for accelerators, batches and traces.
 
 Epsilon and n decide the numbers of passes and records, and a program for each pair would take
 seconds to compile. So updates and records are padded, and their true numbers are arguments. Padded
@@ -17,18 +17,18 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import key_for
 from jaxdp._core.types import Key, Reals, Vector
 from jaxdp.noise.base import Noise
 from jaxdp.noise.kernels.whole_draws import padded_size
 from jaxdp.solvers import lattice
+from jaxdp.solvers.coordinate_descent.host import GRID
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.lattice import Added
 from jaxdp.solvers.padding import BLOCK
 from jaxdp.solvers.problems import Problem
 
-# Units to a threshold. derived: sums of 64 such are exact in float32, of 2^23 in float64
-GRID = {"float32": 2.0**17, "float64": 2.0**30}
 # Static arguments: each value compiles a program.
 _WORDS = ("updates", "private", "average", "trace")
 
@@ -46,15 +46,16 @@ class Row(NamedTuple):
     noise: Noise
 
 
-def in_a_row(plan: Plan) -> Row:
+def in_a_row(plan: Plan, is_padded: bool = True) -> Row:
     """The updates of a plan, or of each in a batch of them, in a row."""
     lib = np if checks.all_concrete(plan.sequence, plan.pace) else jnp
     *batch, passes, updates = plan.sequence.shape
-    missing = padded_size(passes * updates) - passes * updates
+    missing = max(padded_size(passes * updates), lattice.PART) - passes * updates
     sequence = lib.reshape(lib.asarray(plan.sequence), (*batch, -1))
     pace = lib.repeat(lib.asarray(plan.pace), updates, axis=-1)
-    widths = [*((0, 0) for _ in batch), (0, missing)]
-    sequence, pace = lib.pad(sequence, widths), lib.pad(pace, widths)
+    if is_padded:
+        widths = [*((0, 0) for _ in batch), (0, missing)]
+        sequence, pace = lib.pad(sequence, widths), lib.pad(pace, widths)
     return Row(sequence, pace, plan.steps, plan.clip, plan.sensitivities, plan.scales, plan.noise)
 
 
@@ -76,23 +77,6 @@ def first(array: Reals, count: int) -> Reals:
     return array.ravel()[:count]
 
 
-@partial(jax.jit, static_argnames=("release", *_WORDS))
-def draw_and_descend(
-    problem: Problem,
-    row: Row,
-    start: Vector,
-    key: Key,
-    passes: Any,
-    records: Any,
-    *,
-    release: str,
-    **kind: Any,
-) -> tuple[Vector, Reals | None]:
-    """`descend` with the noise that `drawn` draws."""
-    noise = drawn(row, key, release)
-    return descend(problem, row, start, noise, passes, records, **kind)
-
-
 @partial(jax.jit, static_argnames=("chunk", "release", *_WORDS))
 def many(
     problem: Problem,
@@ -102,6 +86,7 @@ def many(
     records: Any,
     *,
     chunk: int,
+    release: str,
     **kind: Any,
 ) -> Reals:
     """theta of many chains, `chunk` at a time."""
@@ -109,19 +94,19 @@ def many(
     def chain(pair: tuple[Row, Key]) -> Vector:
         row, key = pair
         start = jnp.zeros_like(row.steps)
-        return draw_and_descend(problem, row, start, key, passes, records, **kind)[0]
+        noise = drawn(row, key, release)
+        return descend(problem, row, start, noise, passes, records, **kind)[0]
 
     return lax.map(chain, (rows, keys), batch_size=None if chunk == 1 else chunk)
 
 
-@partial(jax.jit, static_argnums=2)
 def drawn(row: Row, key: Key, release: str) -> Added:
     """The noise of each update; of those that are padded too, where it is not used."""
-    visited = row.scales[row.sequence]
-    ratios = row.sensitivities[row.sequence] / visited
+    visited = xp.take(row.scales, row.sequence)
+    ratios = xp.take(row.sensitivities, row.sequence) / visited
     shape, key = row.sequence.shape, key_for("noise", key)
     noise, step = lattice.added(row.noise, visited, ratios, key, shape, release)
-    return Added(noise, jnp.broadcast_to(step, shape))
+    return Added(noise, xp.broadcast_to(step, shape))
 
 
 @partial(jax.jit, static_argnames=_WORDS)

@@ -12,10 +12,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import jax.numpy as jnp
-
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.types import ArrayLike
 from jaxdp.guarantee.base import Budget
@@ -109,7 +108,7 @@ def defaults(
     linear = ratio / _UNIT_CLIP
     factor = min(linear, (linear * _STEADY_CLIP) ** 0.5)
     factor = min(max(factor, _LEAST_CLIP), float(checks.positive("largest", largest)))
-    clip = factor * target_scale * float(jnp.sqrt(jnp.sum(curvature)))
+    clip = factor * target_scale * float(xp.sqrt(xp.sum(curvature)))
     first = 1.0 / (1.0 + ratio**-2.0)
     return Defaults(clip, passes, lambda index: first * (1.0 - index / passes), ratio)
 
@@ -141,13 +140,13 @@ def greedy_defaults(
     curvature = checks.positive("curvature", curvature)
     size = _records_mu(budget, curvature.size, records, relation) * SELECTION_SHARE**0.5
     rate = _GREEDY_PART * size / (2.0 * _GREEDY_CLIP * max(math.log(curvature.size), 1.0))
-    clip = _GREEDY_CLIP * target_scale * float(jnp.sqrt(jnp.sum(curvature)))
+    clip = _GREEDY_CLIP * target_scale * float(xp.sqrt(xp.sum(curvature)))
     return GreedyDefaults(clip, min(max(int(rate), 1), _MOST_UPDATES), rate)
 
 
 def _records_mu(budget: Budget, coordinates: int, records: int, relation: str) -> float:
     """n mu of replaced records; twice that of added or removed ones, whose sums move by half."""
     checks.one_of("relation", relation, SOLVER_RELATIONS)
-    pure = largest_laplace_ratio(budget) / jnp.sqrt(2.0 * coordinates)
-    mu = float(jnp.where(budget.delta > 0, largest_gdp(budget).mu, pure))
+    pure = largest_laplace_ratio(budget) / xp.sqrt(2.0 * coordinates)
+    mu = float(xp.where(budget.delta > 0, largest_gdp(budget).mu, pure))
     return records * mu * 2.0 / shift_factor(relation)

@@ -21,13 +21,14 @@ from typing import Any, final
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.random_key import key_for
+from jaxdp._core.tracing import is_tracing
 from jaxdp._core.types import Key, Reals, Vector
 from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
@@ -38,6 +39,7 @@ from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import lattice
+from jaxdp.solvers.coordinate_descent.host import Records
 from jaxdp.solvers.problems import Problem
 
 # Share of mu^2 that selections spend. measured: signs, n = p = 1e4, 10 coefficients: R^2 is .01
@@ -47,6 +49,8 @@ SELECTION_SHARE = 0.5
 _GRID = 2.0**30
 # Bits of the uniforms of a selection. derived: whole numbers below 2^62 are differences of float64
 _BITS = 62
+# Words of a selection. chosen: above the levels of any number of coordinates
+_MOST_LEVELS = 64
 # What rounding adds to the epsilon of a selection. derived: logarithms of weights, at most 745, by
 # 3 ulp, sums by an ulp a level; of numerators and denominators, twice
 _ROUNDING = 1e-11
@@ -139,12 +143,12 @@ def _calibrated(
     clip, sensitivities = clips
     lattice.require(words[2], Gaussian(1.0))
     shaped = GreedyPlan(
-        steps, clip, sensitivities, sensitivities, jnp.ones(()), spent, updates, *words
+        steps, clip, sensitivities, sensitivities, xp.ones(()), spent, updates, *words
     )
     budget = left_for_exact(budget, shaped.sampling_error)
     before = None if spent is None else spent.exact
     mu = largest_gdp(budget).mu
-    if not bool(jnp.isfinite(mu) & (mu > 0)):
+    if not bool(np.isfinite(mu) & (mu > 0)):
         raise ValueError(
             f"budget must be one that Gaussian noise can meet, got epsilon {budget.epsilon}, delta "
             f"{budget.delta}"
@@ -158,7 +162,7 @@ def _calibrated(
         lower=0.5,
         upper=1e3,
     )
-    if not bool(jnp.isfinite(factor)):
+    if not bool(np.isfinite(factor)):
         raise ValueError(f"budget must exceed what was spent on scales, got {budget}")
     scales = checks.noise_scale("scales of the noise for this clip", sensitivities / ratio * factor)
     return dataclasses.replace(
@@ -167,65 +171,52 @@ def _calibrated(
 
 
 def descend(problem: Problem, plan: GreedyPlan, start: Vector, key: Key) -> Vector:
-    """theta after the plan's updates."""
-    if problem.design.dtype != jnp.float64:
-        raise ValueError("dtype of a problem must be float64 for greedy coordinate descent")
-    words = plan.updates, plan.records
-    plan = dataclasses.replace(plan, updates=0, records=0)  # as arguments: each would be compiled
-    return _descend(problem, plan, start, key, *map(np.int64, words))
+    """theta after the plan's updates, computed on the host."""
+    if not checks.all_concrete(problem, plan, start, key) or is_tracing():
+        raise ValueError("problem, plan and key of a greedy descent must not be traced or batched")
+    theta: Any = np.array(start, dtype=np.float64)
+    strength: Any = np.broadcast_to(problem.penalty.strength, theta.shape)
+    clip: Any
+    steps: Any
+    clip, steps = np.asarray(plan.clip), np.asarray(plan.steps)
+    shift, grid = shift_factor(plan.relation) * _GRID, _GRID
+    with np.errstate(over="ignore", invalid="ignore"):
+        # Derivatives of float32 features too are summed in units of float64.
+        records = Records(problem, theta, np.float64)
+        for index in np.arange(plan.updates):
+            words, noise_key = _words(key, index)
+            units: Any = records.whole_sums(grid, clip)
+            rate = plan.selection_epsilon / shift
+            j = int(selected(np.abs(units), rate, plan.levels, np.asarray(words)))
+            ratio = plan.sensitivities[j] / plan.scales[j]
+            noise = lattice.added(Gaussian(1.0), plan.scales[j], ratio, noise_key, (), plan.release)
+            gradient = noise.to(units[j] * clip[j] / (plan.records * grid))
+            step = steps[j]
+            value: Any = problem.penalty.proximal(strength[j], theta[j] - step * gradient, step)
+            records.move(j, value - theta[j])
+            theta[j] = value
+    return theta
 
 
 @jax.jit
-def _descend(
-    problem: Problem, plan: GreedyPlan, start: Vector, key: Key, updates: Any, records: Any
-) -> Vector:
-    strength = jnp.broadcast_to(problem.penalty.strength, plan.steps.shape)
-    shift = shift_factor(plan.relation) * _GRID
-
-    def update(index: Any, carry: tuple) -> tuple:
-        theta, state = carry
-        select_key, noise_key = jax.random.split(jax.random.fold_in(key_for("greedy", key), index))
-        units = whole_sums(problem, plan.clip, state)
-        j = selected(jnp.abs(units), plan.selection_epsilon / shift, plan.levels, select_key)
-        ratio = plan.sensitivities[j] / plan.scales[j]
-        noise = lattice.added(Gaussian(1.0), plan.scales[j], ratio, noise_key, (), plan.release)
-        gradient = noise.to(units[j] * plan.clip[j] / (records * _GRID))
-        step = plan.steps[j]
-        value = problem.penalty.proximal(strength[j], theta[j] - step * gradient, step)
-        state = state + (value - theta[j]) * problem.design[j]
-        return theta.at[j].set(value), state
-
-    return lax.fori_loop(0, updates, update, (start, problem.state(start)))[0]
+def _words(key: Key, index: Any) -> tuple[jax.Array, Key]:
+    """Random words of a selection, one a level, and the key of the noise after it."""
+    select_key, noise_key = jax.random.split(jax.random.fold_in(key_for("greedy", key), index))
+    return jax.random.bits(select_key, (_MOST_LEVELS,), dtype=jnp.uint64), noise_key
 
 
-def whole_sums(problem: Problem, clip: Vector, state: jax.Array) -> Vector:
-    """Sums over records of derivatives clipped to +-C_j, in units of C_j / grid: whole numbers.
-
-    A record moves each by at most `grid`. NOT PRIVATE.
-    """
-    slope = problem.slope(state)
-
-    def one(row: jax.Array, factor: Reals) -> Reals:
-        units = row * slope * factor
-        # Not `clip`: NaN, as from an overflow, must not pass either.
-        units = jnp.where(units > -_GRID, units, -_GRID)
-        return jnp.sum(jnp.rint(jnp.where(units < _GRID, units, _GRID)))
-
-    return lax.map(lambda pair: one(*pair), (problem.design, _GRID / clip))
-
-
-def selected(scores: Vector, rate: Reals, levels: int, key: Key) -> jax.Array:
+def selected(scores: Vector, rate: Reals, levels: int, words: jax.Array | np.ndarray) -> Any:
     """An index, with probability in proportion to exp(rate score / 2); see the module."""
-    weights = jnp.exp(0.5 * rate * (scores - jnp.max(scores)))
-    sums = [jnp.zeros(2**levels).at[: weights.size].set(weights)]
+    weights = xp.exp(0.5 * rate * (scores - xp.max(scores)))
+    sums = [xp.append(weights, xp.zeros(2**levels - weights.size))]
     for _ in range(levels):
-        sums.append(jnp.sum(sums[-1].reshape(-1, 2), axis=1))
-    bits = jax.random.bits(key, (max(levels, 1),), dtype=jnp.uint64) >> (64 - _BITS)
-    index = jnp.zeros((), dtype=jnp.int64)
+        sums.append(xp.sum(sums[-1].reshape(-1, 2), axis=1))
+    bits = words >> np.uint64(64 - _BITS)
+    index = xp.zeros((), dtype=np.int64)
     for level in reversed(range(levels)):
         left, right = sums[level][2 * index], sums[level][2 * index + 1]
         # The less likely branch: its probability has full relative accuracy.
-        share = jnp.minimum(left, right) / (left + right)
-        is_rare = bits[level] < (share * 2.0**_BITS).astype(jnp.uint64)
+        share = xp.minimum(left, right) / (left + right)
+        is_rare = bits[level] < (share * 2.0**_BITS).astype(np.uint64)
         index = 2 * index + (is_rare == (right <= left))
     return index

@@ -18,7 +18,7 @@ Choosing step, clip or passes by looking at results on the records is not covere
 from __future__ import annotations
 
 import dataclasses
-from typing import final
+from typing import Any, final
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
@@ -93,8 +94,8 @@ class Plan:
     def visits(self) -> Vector:
         """Number of times that the sequence visits each coordinate."""
         if checks.is_concrete(self.sequence):  # on the host: each number would be compiled
-            counts = np.bincount(np.ravel(self.sequence), minlength=self.steps.shape[-1])
-            return jnp.asarray(counts.astype(np.float64))
+            counts: Any = np.bincount(np.ravel(self.sequence), minlength=self.steps.shape[-1])
+            return counts.astype(np.float64)
         return jnp.zeros_like(self.steps).at[self.sequence.ravel()].add(1.0)
 
     @property
@@ -105,7 +106,7 @@ class Plan:
     @property
     def rho(self) -> Reals:
         """sum_k sensitivity_k^2 / (2 scale_k^2) over the updates made: zCDP where Gaussian."""
-        return 0.5 * jnp.sum(self.visits * self.ratios**2)
+        return 0.5 * xp.sum(self.visits * self.ratios**2)
 
     @property
     def shares(self) -> Vector:
@@ -118,7 +119,7 @@ class Plan:
         ratios = self.ratios
         if isinstance(self.noise, Histogram):
             assert self.noise.certificate is not None
-            ratios = jnp.full_like(ratios, self.noise.certificate.sensitivity)
+            ratios = xp.full_like(ratios, self.noise.certificate.sensitivity)
         before = None if self.spent is None else self.spent.exact
         exact = composed(self.noise, ratios, self.visits, before, self.accounting)
         return Drawn(exact, self.sampling_error)
@@ -214,7 +215,7 @@ def _calibrated(shaped: Plan, budget: Budget) -> Plan:
         return _within(budget, _scaled(shaped, round_up(sensitivities / made_for, 8)))
     ratios, spent = sensitivities / shape, None if shaped.spent is None else shaped.spent.exact
     factor = least_factor(base, ratios, shaped.visits, budget, spent, shaped.accounting)
-    if checks.is_concrete(factor) and not bool(jnp.all(jnp.isfinite(factor))):
+    if checks.is_concrete(factor) and not bool(xp.all(xp.isfinite(factor))):
         raise ValueError(
             f"budget must be one that {type(base).__name__} noise can meet"
             f"{' beside the spent budget' if spent is not None else ''}, got epsilon "
@@ -270,11 +271,11 @@ def noiseless_plan(
     """
     values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
     curvature = checks.positive("smoothness", values)
-    unbounded = jnp.full_like(curvature, jnp.inf)
+    unbounded = xp.full_like(curvature, xp.inf)
     passes = checks.positive_integer("passes", passes)
     sequence = sequence_of("cyclic", passes, len(curvature), None, None)
     return Plan(
-        sequence, checks.positive("step", step) / curvature, jnp.ones(passes), unbounded,
-        unbounded, jnp.zeros_like(curvature), Gaussian(1.0), None,
+        sequence, checks.positive("step", step) / curvature, xp.ones(passes), unbounded,
+        unbounded, xp.zeros_like(curvature), Gaussian(1.0), None,
         None, "last", "replace_one", "exact",
     )  # fmt: skip

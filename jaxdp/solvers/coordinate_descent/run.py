@@ -11,15 +11,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 
 from jaxdp._core import checks
 from jaxdp._core.checks import number_of_records
 from jaxdp._core.draws import draws_in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.shared_key import unshared
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
-from jaxdp.solvers.coordinate_descent import compiled
+from jaxdp.solvers.blocks import SparseDesign
+from jaxdp.solvers.coordinate_descent import compiled, host
 from jaxdp.solvers.coordinate_descent.greedy import GreedyPlan, descend
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.padding import padded
@@ -58,10 +59,11 @@ def run(
         guarantee.
 
     Batches over plans and problems by `jax.vmap`, with a key for each: one key for all of them is a
-    `ValueError`. `run_many` picks the chunk. Time is linear in passes * p * n, where n counts as
-    the next power of two: records are padded with zeros, so that programs compiled for other
-    numbers of passes and records are reused. Raises `ValueError` for a problem that does not fit
-    the plan.
+    `ValueError`. `run_many` picks the chunk. Time is linear in passes * p * n, for a sparse problem
+    in passes times its entries. On a CPU, known records are computed by NumPy and only the noise is
+    compiled, once. Elsewhere records are padded with zeros, so that other numbers of passes and
+    records find the programs compiled. Raises `ValueError` for a problem that does not fit the
+    plan, and for a sparse one that NumPy does not compute.
 
     >>> import jax
     >>> import jaxdp as dp
@@ -78,15 +80,20 @@ def run(
         if trace:
             raise ValueError("trace must be False for a greedy plan")
         return descend(problem, plan, begin(plan, start), key)
-    theta, objective = compiled.draw_and_descend(
-        padded(problem),
-        compiled.in_a_row(plan),
-        begin(plan, start),
-        key,
-        *compiled.sizes(problem, plan),
-        release=plan.release,
-        **compiled.kind_of(plan, trace),
-    )
+    start, is_known = begin(plan, start), host.takes(problem, plan, start, key)
+    row = compiled.in_a_row(plan, is_padded=not is_known)
+    noise = compiled.drawn(row, key, plan.release)
+    if is_known:
+        theta, objective = host.descend(problem, plan, row, noise, start, trace)
+    else:
+        theta, objective = compiled.descend(
+            padded(problem),
+            row,
+            start,
+            noise,
+            *compiled.sizes(problem, plan),
+            **compiled.kind_of(plan, trace),
+        )
     if objective is None:
         return theta
     return theta, NotPrivateTrace(compiled.first(objective, plan.sequence.shape[-2]))
@@ -146,19 +153,21 @@ def check(problem: Problem, plan: Plan | GreedyPlan) -> None:
     """The plan is for these coordinates and this many records."""
     coordinates, records = problem.design.shape[-2:]
     number_of_records({"problem.design": records, "problem.offset": problem.offset.shape[-1]})
+    if isinstance(problem.design, SparseDesign) and not host.takes(problem, plan):
+        raise ValueError("problem must be dense on an accelerator, in a batch and in a trace")
     if plan.steps.shape[-1] != coordinates:
         raise ValueError(f"plan has {plan.steps.shape[-1]} coordinates, problem {coordinates}")
     if plan.records not in (None, records):
         raise ValueError(
             f"plan is for {plan.records} records, problem has {records}: its noise would not fit"
         )
-    if plan.records is not None and records * compiled.GRID["float64"] > 2.0**53:
+    if plan.records is not None and records * host.GRID["float64"] > 2.0**53:
         raise ValueError(f"records must be at most 2^23, or their sum is inexact, got {records}")
 
 
 def begin(plan: Plan | GreedyPlan, start: ArrayLike | None) -> Vector:
     """The first theta: `start`, or 0."""
-    theta = jnp.zeros_like(plan.steps) if start is None else checks.real("start", start)
+    theta = xp.zeros_like(plan.steps) if start is None else checks.real("start", start)
     if theta.shape != plan.steps.shape:
         raise ValueError(f"start must have shape {plan.steps.shape}, got {theta.shape}")
     return theta

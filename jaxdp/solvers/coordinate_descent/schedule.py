@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
@@ -34,8 +36,8 @@ NOISES = ("gaussian", "laplace")
 # Noises whose worst shift is the largest, and a `Histogram`, whose worst is composed.
 _LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, TruncatedLaplace, Histogram)
 
-# Passes, and updates in them, that are always made. chosen: above `defaults`; a millisecond
-_FEW_PASSES, _FEW_UPDATES = 128, 2**16
+# Random words of a turn. chosen: few turns sort the coordinates of a plan
+_WORDS = 1024
 
 Schedule = Callable[[jax.Array], jax.Array]
 
@@ -69,16 +71,14 @@ def public_values(smoothness: Smoothness | ArrayLike, spent: object) -> Vector:
 
 def steps_of(curvature: Vector, step: ArrayLike | Schedule, passes: int) -> tuple[Vector, Reals]:
     """step / M_j, and what each pass multiplies it with."""
-    # Here and below `device_put`: `jnp.asarray` compiles for each shape.
-    pace = jax.device_put(np.ones(passes))
+    pace = xp.ones(passes)
     if callable(step):
-        # For more passes than there are: few sizes are compiled.
-        indices = jax.device_put(np.arange(_padded(passes)))
-        values = first_passes(jax.vmap(step)(indices), passes)
-        pace, step = checks.positive("step", values), 1.0
+        indices: Any = np.arange(passes)
+        values = [step(index) for index in indices]
+        pace, step = checks.positive("step", xp.stack(values)), 1.0
     step = checks.positive("step", step)
-    largest = (np.max(np.asarray(pace)) if checks.is_concrete(pace) else jnp.max(pace)) * step
-    if checks.is_concrete(largest) and bool(jnp.any(largest > 1.0)):
+    largest = xp.max(pace) * step
+    if checks.is_concrete(largest) and bool(np.any(np.asarray(largest) > 1.0)):
         warnings.warn(
             "step > 1 exceeds 1 / M_j: a pass may raise the objective, and the variance grows",
             stacklevel=3,
@@ -88,9 +88,9 @@ def steps_of(curvature: Vector, step: ArrayLike | Schedule, passes: int) -> tupl
 
 def thresholds_of(curvature: Vector, clip: ArrayLike) -> Vector:
     """C_j, as given or C sqrt(M_j / sum M)."""
-    clip = checks.real("clip", clip, 0.0, float(jnp.finfo(jnp.float64).max), open_lower=True)
+    clip = checks.real("clip", clip, 0.0, float(np.finfo(np.float64).max), open_lower=True)
     if clip.ndim == 0:
-        clip = clip * jnp.sqrt(curvature / jnp.sum(curvature))
+        clip = clip * xp.sqrt(curvature / xp.sum(curvature))
     if clip.shape != curvature.shape:
         raise ValueError(f"clip must be a number or have shape {curvature.shape}, got {clip.shape}")
     return checks.noise_scale("clip of each coordinate", clip)
@@ -98,37 +98,34 @@ def thresholds_of(curvature: Vector, clip: ArrayLike) -> Vector:
 
 def sequence_of(
     order: str, passes: int, coordinates: int, updates: int | None, key: Key | None
-) -> jax.Array:
+) -> Any:
     """The coordinate of each update, (passes, updates)."""
     updates = coordinates if updates is None else checks.positive_integer("updates", updates)
     if order == "cyclic":
-        return jax.device_put((np.arange(passes * updates) % coordinates).reshape(passes, updates))
+        return (np.arange(passes * updates) % coordinates).reshape(passes, updates)
     if key is None:
         raise ValueError(f"key must be given to sample the sequence of order {order!r}")
     if order == "iid":
         return jax.random.randint(key_for("order", key), (passes, updates), 0, coordinates)
     if updates > coordinates:
         raise ValueError(f"updates must be at most {coordinates} in a permutation, got {updates}")
-    permutations = _permutations(checked_key(key), _padded(passes, coordinates), coordinates)
-    return first_passes(permutations, passes, updates)
+    words = _words(checked_key(key), passes * coordinates).reshape(passes, coordinates)
+    # A stable sort: equal words, if any, make the same order by either library.
+    return xp.argsort(words, axis=1, stable=True)[:, :updates]
 
 
-def _padded(passes: int, coordinates: int = 1) -> int:
-    """Number of passes padded to a power of two, or to a number that costs next to nothing."""
-    return max(1 << (passes - 1).bit_length(), min(_FEW_PASSES, _FEW_UPDATES // coordinates))
+@jax.jit
+def _part(key: Key, turn: jax.Array) -> jax.Array:
+    """Random words of one turn."""
+    return jax.random.bits(jax.random.fold_in(key_for("order", key), turn), (_WORDS,), jnp.uint64)
 
 
-def first_passes(array: jax.Array, passes: int, updates: int | None = None) -> jax.Array:
-    """The passes that there are; of known ones on the host, as a slice would be compiled."""
-    part = (slice(passes), slice(updates))[: array.ndim]
-    return jax.device_put(np.asarray(array)[part]) if checks.is_concrete(array) else array[part]
-
-
-@partial(jax.jit, static_argnums=(1, 2))
-def _permutations(key: Key, passes: int, coordinates: int) -> jax.Array:
-    """An order of the coordinates for each pass, independent of the number of passes."""
-    keys = jax.random.split(key_for("order", key), passes)
-    return jax.vmap(lambda k: jax.random.permutation(k, coordinates))(keys)
+def _words(key: Key, count: int) -> Any:
+    """Random words by which coordinates are sorted; one program makes any number of them."""
+    turns = np.arange(-(-count // _WORDS), dtype=np.uint32)
+    if checks.is_concrete(key):
+        return np.concatenate([np.asarray(_part(key, turn)) for turn in turns])[:count]
+    return lax.map(lambda turn: _part(key, turn), turns).reshape(-1)[:count]
 
 
 def noise_of(noise: str | Noise, release: str) -> Noise:
@@ -152,8 +149,8 @@ def scale_shape(
 ) -> Vector:
     """Scales up to a factor. Many small updates make any noise Gaussian-like: one rule serves."""
     method = "inid" if allocation == "winid" else allocation
-    weights = jnp.ones_like(curvature)
+    weights = xp.ones_like(curvature)
     if allocation == "winid":
         added = 0.0 if penalty is None else penalty.curvature
         weights = 1.0 / (curvature + added)
-    return allocation_shape("gaussian", sensitivities, weights, jnp.asarray(2.0), method)
+    return allocation_shape("gaussian", sensitivities, weights, xp.asarray(2.0), method)

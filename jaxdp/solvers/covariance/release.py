@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import jax
@@ -12,6 +11,7 @@ from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.draws import draws_in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape, Vector
 from jaxdp.noise.gaussian import Gaussian
@@ -59,7 +59,7 @@ def _goe(key: Key, dimension: int, scale: Reals, shape: Shape) -> Reals:
 
 def _mirrored(matrix: Reals) -> Reals:
     """The upper triangle, and its copy below: symmetric to the last bit."""
-    return jnp.triu(matrix) + jnp.swapaxes(jnp.triu(matrix, 1), -1, -2)
+    return xp.triu(matrix) + xp.swapaxes(xp.triu(matrix, 1), -1, -2)
 
 
 @draws_in_float64
@@ -89,8 +89,7 @@ def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
     rows = checks.of_records("features", features, LARGEST)
     _require_shape(rows, plan)
     key, moment = checked_key(key, rows, plan), second_moment(rows, plan)
-    # Their number is in the moment and in the scales: in the plan each would be compiled.
-    return _noisy(moment, dataclasses.replace(plan, records=0), key)
+    return noisy(moment, plan, key)
 
 
 def shortened(features: Reals, row_bound: Reals) -> Reals:
@@ -131,7 +130,7 @@ def second_moment(features: Reals, plan: Plan) -> Reals:
     _require_shape(features, plan)
     rows = shortened(features, plan.row_bound)
     if plan.entry_bounds is None:
-        return jnp.asarray(rows.T @ rows / plan.records)
+        return rows.T @ rows / plan.records
     rows, (off, on) = jnp.asarray(rows), plan.entry_bounds
 
     def one_row(index: jax.Array) -> Vector:
@@ -146,22 +145,23 @@ def _require_shape(features: Reals, plan: Plan) -> None:
         raise ValueError(f"features must be {(plan.records, plan.dimension)}, got {features.shape}")
 
 
-@jax.jit
-def _noisy(moment: Reals, plan: Plan, key: Key) -> Reals:
-    on = jnp.eye(plan.dimension, dtype=bool)
+def noisy(moment: Reals, plan: Plan, key: Key) -> Reals:
+    """The second moment with the plan's noise; of known ones by NumPy, whatever their dimension."""
+    on = np.eye(plan.dimension, dtype=bool)
     scales = checks.guard(plan.scales)
     noise = Gaussian(1.0) if plan.family == "gaussian" else Laplace(1.0)
     if plan.release == "float":
-        return _mirrored(moment + jnp.where(on, scales[1], scales[0]) * noise.sample(key, on.shape))
+        drawn = xp.where(on, scales[1], scales[0]) * noise.sample(key, on.shape)
+        return _mirrored(moment + drawn)
     entries = plan.dimension * (plan.dimension + 1) / 2
     ratio = plan.ratio / (entries**0.5 if plan.family == "gaussian" else entries)
-    # Two laws, each drawn for all its entries at once.
-    off_key, on_key = jax.random.split(key)
-    diagonal = lattice.added(noise, scales[1], ratio, on_key, (plan.dimension,))
-    upper = jnp.triu_indices(plan.dimension, 1)
-    off_diagonal = lattice.added(noise, scales[0], ratio, off_key, upper[0].shape)
-    released = jnp.diag(diagonal.to(jnp.diagonal(moment)))
-    return _mirrored(released.at[upper].set(off_diagonal.to(moment[upper])))
+    # The upper triangle in a row.
+    upper = np.triu_indices(plan.dimension)
+    each = xp.where(upper[0] == upper[1], scales[1], scales[0])
+    released = lattice.added(noise, each, ratio, key, upper[0].shape).to(moment[upper])
+    place = np.zeros(on.shape, dtype=np.int64)
+    place[upper] = np.arange(upper[0].size)
+    return released[np.maximum(place, place.T)]
 
 
 @draws_in_float64
@@ -186,7 +186,7 @@ def principal_subspace(matrix: Reals, rank: int) -> tuple[Reals, Reals]:
     dimension = matrix.shape[-1]
     if not 1 <= checks.positive_integer("rank", rank) <= dimension:
         raise ValueError(f"rank must lie in [1, {dimension}], got {rank}")
-    values, vectors = jnp.linalg.eigh(matrix)
+    values, vectors = xp.linalg.eigh(matrix)
     return values[..., ::-1][..., :rank], vectors[..., ::-1][..., :rank]
 
 

@@ -54,6 +54,7 @@ def test_real_data_in_a_pipeline():
     assert abs(model.score(features, labels) - theirs) < 0.02
 
 
+@pytest.mark.filterwarnings("ignore::jaxdp.estimators.BoundsWarning")
 @pytest.mark.parametrize(
     ("load", "peer"),
     [

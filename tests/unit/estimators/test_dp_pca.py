@@ -31,6 +31,7 @@ def test_it_spends_its_budget_exactly():
         np.testing.assert_allclose(fitted.guarantee_.sampling_error, stated, rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::jaxdp.estimators.LittleBudgetWarning")
 def test_mean_and_moment_cost_what_privacy_says(monkeypatch):
     """The worst two records, the noise turned off: shifts over scales compose to mu."""
     from jaxdp.estimators import pca

@@ -69,6 +69,7 @@ def test_the_checks_of_scikit_learn(estimator):
     ids=("DPNaiveBayes", "DPPCA", "DPLinearRegression"),
 )
 @pytest.mark.filterwarnings("ignore::jaxdp.estimators.BoundsWarning")
+@pytest.mark.filterwarnings("ignore::jaxdp.estimators.LittleBudgetWarning")
 def test_a_few_checks_of_scikit_learn(estimator, own):
     """Of those of which all are long."""
     few = "no_attributes_set_in_init", "estimators_unfitted", "dict_unchanged", "estimators_nan_inf"

@@ -132,6 +132,8 @@ def test_a_budget_too_small_for_anything_is_warned_of():
     for model, targets in (
         (dp.DPLinearRegression(**known), y),
         (dp.DPLogisticRegression(**known), (y > 0).astype(int)),
+        (dp.DPPCA(1, **known), None),
+        (dp.DPNaiveBayes(**known), (y > 0).astype(int)),
     ):
         with pytest.warns(LittleBudgetWarning, match="nothing can be learnt"):
             model.fit(x, targets)

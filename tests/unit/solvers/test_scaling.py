@@ -54,11 +54,8 @@ def test_bounds_a_few_ulp_apart_do_not_widen_what_a_record_moves(low):
     ends = np.array([low]), np.array([np.nextafter(low, np.inf)])
     for upper in (ends[1], np.nextafter(ends[1], np.inf)):
         values = np.linspace(ends[0] - 1.0, upper + 1.0, 9)
-        middle, half, unit = _in_units(values, ends[0], upper)
-        assert (np.abs(unit) <= 1.0).all()
-        assert (ends[0] <= middle).all()
-        assert (middle <= upper).all()
-        assert (half > 0).all()
+        assert (np.abs(_in_units(values, ends[0], upper)) <= 1.0).all()
+        half = 0.5 * (upper - ends[0])
         centre, scale = scaling.release(
             values, ends[0], upper, dp.GDP(1.0), KEY, relation="replace_one"
         )
