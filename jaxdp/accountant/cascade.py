@@ -20,15 +20,16 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Lanes, Reals
+from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.batches import of_platform
 from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.mapped import in_traces
 
-# Terms and values of a batch, arrays (directions * lanes, n) and (directions * lanes,).
+# Terms and values of traced lanes, arrays (directions * lanes, n) and (directions * lanes,).
 Rows: TypeAlias = tuple[Terms, Lanes]
-# Maps terms, values, the bounds found before and a level of effort to bounds.
-Engine: TypeAlias = Callable[[Terms, Lanes, LogBounds, Any], LogBounds]
+# Maps a batch, the bounds found before and a level of effort to bounds.
+Engine: TypeAlias = Callable[[Batch, LogBounds, Any], LogBounds]
 # Maps bounds to the widths of their brackets.
 Width: TypeAlias = Callable[[LogBounds], Reals]
 # Maps the bounds of the worse direction to an array, True where they need not be tighter.
@@ -67,20 +68,20 @@ class _Result(NamedTuple):
 def answered(
     steps: tuple[Step, ...],
     width: Width,
-    rows: Rows,
+    batch: Batch,
     directions: int,
     stop_when: StopWhen | None = None,
     finish: Finish | None = None,
 ) -> LogBounds:
-    """Bounds of every row; the rows of a second direction come last.
+    """Bounds of every lane; the lanes of a second direction come last.
 
     `stop_when` ends concrete lanes. Traced lanes that are wide after the last step go to `finish`.
     """
-    steps = tuple(s for s in steps if s.more_than < rows[1].shape[0])
-    if checks.all_concrete(rows):
-        return _known(steps, width, rows, directions, stop_when)
+    steps = tuple(s for s in steps if s.more_than < batch.values.shape[0])
+    if checks.all_concrete(batch.terms, batch.values):
+        return _known(steps, width, batch, directions, stop_when)
     steps = tuple(s for s in steps if not s.concrete_only)
-    return _traced(steps, width, rows, directions, finish)
+    return _traced(steps, width, (batch.terms, batch.values), directions, finish)
 
 
 def _unknown(values: Lanes) -> LogBounds:
@@ -105,9 +106,13 @@ def _goes_on(
 
 @np.errstate(all="ignore")  # of infinite bounds
 def _known(
-    steps: tuple[Step, ...], width: Width, rows: Rows, directions: int, stop_when: StopWhen | None
+    steps: tuple[Step, ...],
+    width: Width,
+    batch: Batch,
+    directions: int,
+    stop_when: StopWhen | None,
 ) -> LogBounds:
-    known: Any = jax.tree.map(np.array, _unknown(rows[1]))
+    known: Any = jax.tree.map(np.array, _unknown(batch.values))
 
     def still_wide(step: Step, only_worst: bool) -> Any:
         goes_on = np.asarray(_goes_on(step, width, known, directions, only_worst))
@@ -117,7 +122,7 @@ def _known(
         return goes_on & ~np.tile(np.asarray(stop_when(worst)), directions)
 
     for step in steps:
-        stalled = np.zeros(rows[1].shape, bool)
+        stalled = np.zeros(batch.values.shape, bool)
         skipped = step.if_unanswered & np.isfinite(known.lower)
         for level in step.levels:
             tried = stalled | skipped
@@ -126,9 +131,8 @@ def _known(
                 if at.size == 0:
                     continue
                 tried[at] = True
-                picked = jax.tree.map(lambda x, at=at: np.asarray(x)[at], (rows, known))
-                (terms, values), before = picked
-                better = tighter(before, step.engine(terms, values, before, level))
+                before = jax.tree.map(lambda x, at=at: x[at], known)
+                better = tighter(before, step.engine(batch.at(at), before, level))
                 stalled[at] = width(better) > step.most_left * width(before)
                 for bound, improved in zip(known, better, strict=True):
                     bound[at] = np.asarray(improved)
@@ -140,7 +144,7 @@ def _traced(
 ) -> LogBounds:
     first = steps[0]
     if len(steps) == 1 and finish is None:
-        return first.engine(*rows, _unknown(rows[1]), first.levels[0])
+        return first.engine(Batch(*rows), _unknown(rows[1]), first.levels[0])
 
     def answer(rows: Rows, with_slopes: bool) -> tuple[LogBounds, Any]:
         slopes = jax.tree.map(xp.zeros_like, rows) if with_slopes else None
@@ -197,7 +201,7 @@ def _in_packs(step: Step, rows: Rows, result: _Result, width: Width, directions:
 def _evaluated(step: Step, level: Any, rows: Rows, result: _Result) -> _Result:
     """The tighter of the bounds before and the step's bounds; rows are independent."""
     if result.slopes is None:
-        bounds = step.engine(*rows, result.bounds, level)
+        bounds = step.engine(Batch(*rows), result.bounds, level)
         return _Result(tighter(result.bounds, bounds), None)
     leaves, tree = jax.tree.flatten(rows)
     moves = [xp.issubdtype(x.dtype, xp.floating) for x in leaves]
@@ -212,7 +216,7 @@ def _evaluated(step: Step, level: Any, rows: Rows, result: _Result) -> _Result:
 
     def total(moving: list[Reals]) -> tuple[Reals, LogBounds]:
         terms, values = with_rest(moving, constants)
-        bounds = step.engine(terms, values, result.bounds, level)
+        bounds = step.engine(Batch(terms, values), result.bounds, level)
         return xp.sum(bounds.upper), bounds
 
     slopes, found = jax.grad(total, has_aux=True)(moving)

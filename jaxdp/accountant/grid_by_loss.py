@@ -18,10 +18,10 @@ from jaxdp._core.threads import in_threads
 from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Lanes
 from jaxdp.accountant import grid
+from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.composition import Terms
-from jaxdp.accountant.losses import losses_of
-from jaxdp.accountant.tables import Table, tabled
+from jaxdp.accountant.tables import Table
 
 CLOSE = 1e-12  # width at which a search for epsilon ends, over 1 + epsilon. chosen: rounding
 NEAR = 1e-6  # first step of a search without bounds before, over 1 + epsilon. chosen
@@ -29,27 +29,25 @@ WIDEN = 8.0  # growth of its next steps. chosen
 APART = 8.0  # nats of log delta from the first to the last value of a grid. measured: 1.3 as wide
 
 
-def log_bounds(terms: Terms, epsilon: Lanes, known: LogBounds, points: int) -> LogBounds:
-    """Bounds on log delta at epsilons >= 0 (lanes,); `known` has estimates, or infinities."""
-    one = partial(_log_bounds, points=points)
-    return _by_grids(one, terms, epsilon, np.asarray(known.upper), known)
+def log_bounds(batch: Batch, known: LogBounds, points: int) -> LogBounds:
+    """Bounds on log delta at epsilons >= 0; `known` has estimates, or infinities."""
+    return _by_grids(partial(_log_bounds, points=points), batch, np.asarray(known.upper), known)
 
 
-def epsilon_bounds(terms: Terms, delta: Lanes, known: LogBounds, points: int) -> LogBounds:
-    """Bounds on the least epsilons >= 0 at deltas (lanes,); `known` are bounds before."""
-    one = partial(_epsilon_bounds, points=points)
-    return _by_grids(one, terms, delta, np.log(delta), known)
+def epsilon_bounds(batch: Batch, known: LogBounds, points: int) -> LogBounds:
+    """Bounds on the least epsilons >= 0 at deltas; `known` are bounds before."""
+    return _by_grids(partial(_epsilon_bounds, points=points), batch, np.log(batch.values), known)
 
 
 def _by_grids(
-    function: Callable[..., Any], terms: Terms, values: Lanes, log_delta: Lanes, known: LogBounds
+    function: Callable[..., Any], batch: Batch, log_delta: Lanes, known: LogBounds
 ) -> LogBounds:
     """function(lane, table, values, known) of the lanes that share a grid, for all lanes."""
-    terms, values = jax.tree.map(np.asarray, (terms, values))
+    values = np.asarray(batch.values)
     calls, lanes = [], []
-    for loss in losses_of(terms):
-        one = loss.of(terms)
-        lane, table = jax.tree.map(lambda x: np.asarray(x)[0], (one, tabled(one)))
+    for loss in batch.losses:
+        one = batch.at(loss.lanes[:1])
+        lane, table = jax.tree.map(lambda x: x[0], (one.terms, one.table))
         order = loss.lanes[np.argsort(log_delta[loss.lanes], kind="stable")]
         first = 0
         for i in range(1, order.size + 1):

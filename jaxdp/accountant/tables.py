@@ -139,7 +139,8 @@ def table_of(term: Term) -> Table:
     # Without the barrier, XLA's rewrites of broadcast operands do not end.
     term = lax.optimization_barrier(term)
     pair = term.pair.prepared()
-    law, exchanged = pair.law(), pair.reversed().law()
+    law, other = pair.law(), pair.reversed()
+    exchanged = law if other is pair else other.law()
     # A law that contradicts itself gets NaN as its number of releases.
     holds = is_whole(law) & is_on_lattice(law, term.pair.singularities())
     number = xp.where(holds | (term.count == 0), term.count, xp.nan)
