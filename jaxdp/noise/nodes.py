@@ -62,12 +62,12 @@ def reach_of(noise: Noise) -> Reals:
     # XLA takes the long chain of constants that a known place leaves for a stuck rewrite.
     width = xp.exp(-noise.log_density(lax.optimization_barrier(xp.zeros(()))))
 
-    shares = np.linspace(0.0, 1.0, _SECTIONS + 1).reshape(-1, *[1] * xp.ndim(width))
+    shares = np.arange(1.0, _SECTIONS).reshape(-1, *[1] * xp.ndim(width)) / _SECTIONS
 
     def nearer(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         low, high = ends
-        log_x = low + shares * (high - low)
-        inside = noise.log_survival(width * xp.exp(log_x[1:-1])) > -DEPTH
+        log_x = low[None] + shares * (high - low)[None]
+        inside = noise.log_survival(width[None] * xp.exp(log_x)) > -DEPTH
         first = xp.sum(xp.cumprod(xp.where(inside, 1.0, 0.0), axis=0), axis=0)
         part = (high - low) / _SECTIONS
         return low + first * part, low + (first + 1.0) * part
