@@ -56,6 +56,7 @@ class Step(NamedTuple):
     if_unanswered: bool = False  # it skips concrete rows with a lower bound from a step before
     # A concrete lane goes to the next level if the last one left at most this share of its bracket.
     most_left: float = np.inf
+    most: float = np.inf  # width above which it does not
 
 
 class _Result(NamedTuple):
@@ -133,7 +134,8 @@ def _known(
                 tried[at] = True
                 before = jax.tree.map(lambda x, at=at: x[at], known)
                 better = tighter(before, step.engine(batch.at(at), before, level))
-                stalled[at] = width(better) > step.most_left * width(before)
+                left = width(better)
+                stalled[at] = (left > step.most_left * width(before)) | (left > step.most)
                 for bound, improved in zip(known, better, strict=True):
                     bound[at] = np.asarray(improved)
     return known

@@ -15,6 +15,7 @@
 | everything else: first                              | on `laws`       | as found                |
 |   if concrete and wider than .1                     | `laws`, `RARE`  | an upper bound          |
 |   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
+|   if concrete and wider than 3e-4                   | on `laws`, long | as found                |
 
 If many concrete values belong to one loss, `contour.by_loss` answers them before `contour`.
 `ends` follows the first engine in every row, for every lane, and `divergences` the last one, for
@@ -74,6 +75,7 @@ class _Engines(NamedTuple):
     shared: tuple[Step, Step]  # a few contours of one loss, on rows of mixtures and of laws
     end: Engine
     divergences: Engine
+    hopeless: float  # width above which a longer contour over atoms follows the grid
 
 
 def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
@@ -142,7 +144,12 @@ def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
         on_grid, last = (step._replace(above=_COARSE) for step in (on_grid, last))
     if is_known:
         alone = on_contour._replace(if_unanswered=True)
-        return engines.shared[1], alone, end, rare, on_grid, last
+        if kinds == {Smooth}:
+            return engines.shared[1], alone, end, rare, on_grid, last
+        # Where a short contour over atoms is wide, a longer one is seldom better than the grid.
+        alone = alone._replace(most=engines.hopeless)
+        longer = on_contour._replace(above=by_loss.HOPELESS, levels=on_contour.levels[1:])
+        return engines.shared[1], alone, end, rare, on_grid, longer, last
     return (on_contour, end, last) if kinds == {Smooth} else (on_contour, end, on_grid, last)
 
 
@@ -241,6 +248,7 @@ _ENGINES: dict[Question, _Engines] = {
         (by_loss.mixture_step("log delta", _NEXT_ENGINE_ABOVE), by_loss.law_step("log delta")),
         by_end,
         by_divergences,
+        by_loss.HOPELESS,
     ),
     "epsilon": _Engines(
         epsilon_by_profile,
@@ -251,5 +259,6 @@ _ENGINES: dict[Question, _Engines] = {
         (by_loss.mixture_step("epsilon", _NEXT_ENGINE_ABOVE), by_loss.law_step("epsilon")),
         epsilon_by_end,
         epsilon_by_divergences,
+        0.1 * by_loss.HOPELESS,  # log delta falls by about 10 a nat
     ),
 }
