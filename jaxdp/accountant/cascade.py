@@ -53,7 +53,7 @@ class Step(NamedTuple):
     more_than: int = 0  # it runs only for batches of more lanes
     pack: Callable[[], int] = partial(of_platform, PACK)  # traced lanes side by side
     concrete_only: bool = False  # traced lanes skip it
-    if_unanswered: bool = False  # it skips concrete rows with a lower bound from a step before
+    if_unanswered: bool = False  # it skips concrete lanes with a lower bound from the first step
     # A concrete lane goes to the next level if the last one left at most this share of its bracket.
     most_left: float = np.inf
     most: float = np.inf  # width above which it does not
@@ -122,9 +122,12 @@ def _known(
         worst = LogBounds(*(x.reshape(directions, -1).max(axis=0) for x in known))
         return goes_on & ~np.tile(np.asarray(stop_when(worst)), directions)
 
-    for step in steps:
+    unanswered = np.ones(batch.values.shape, bool)
+    for index, step in enumerate(steps):
+        if index == 1:
+            unanswered = ~np.isfinite(known.lower)
         stalled = np.zeros(batch.values.shape, bool)
-        skipped = step.if_unanswered & np.isfinite(known.lower)
+        skipped = step.if_unanswered & ~unanswered
         for level in step.levels:
             tried = stalled | skipped
             for only_worst in (True, False):

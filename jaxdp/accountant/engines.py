@@ -15,10 +15,10 @@
 | everything else: first                              | on `laws`       | as found                |
 |   if concrete and wider than .1                     | `laws`, `RARE`  | an upper bound          |
 |   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
-|   if concrete and wider than 3e-4                   | on `laws`, long | as found                |
+|   if concrete and wider than 1e-3                   | on `laws`, long | as found                |
 
 If many concrete values belong to one loss, `contour.by_loss` answers them before `contour`.
-`ends` follows the first engine in every row, for every lane, and `divergences` the last one, for
+`ends` follows the first engine in every row (of concrete laws, precedes it), for every lane, and `divergences` the last one, for
 lanes that are still wide. The choice depends only on the types
 of the pairs, so traced values take the same engines. For smooth losses the grid serves concrete
 values only, since it would double a user's program. An engine maps (terms, values), arrays of lanes
@@ -145,11 +145,12 @@ def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
     if is_known:
         alone = on_contour._replace(if_unanswered=True)
         if kinds == {Smooth}:
-            return engines.shared[1], alone, end, rare, on_grid, last
+            return engines.shared[1], end, alone, rare, on_grid, last
         # Where a short contour over atoms is wide, a longer one is seldom better than the grid.
         alone = alone._replace(most=engines.hopeless)
-        longer = on_contour._replace(above=by_loss.HOPELESS, levels=on_contour.levels[1:])
-        return engines.shared[1], alone, end, rare, on_grid, longer, last
+        longer = alone._replace(above=_USELESS, levels=on_contour.levels[1:], most=np.inf)
+        last = last._replace(above=_USELESS)
+        return engines.shared[1], end, alone, rare, on_grid, longer, last
     return (on_contour, end, last) if kinds == {Smooth} else (on_contour, end, on_grid, last)
 
 
