@@ -85,7 +85,8 @@ def answered(
     return _traced(steps, width, (batch.terms, batch.values), directions, finish)
 
 
-def _unknown(values: Lanes) -> LogBounds:
+def unknown(values: Lanes) -> LogBounds:
+    """Infinite bounds of every lane."""
     infinite = xp.full(values.shape, xp.inf)
     return LogBounds(-infinite, infinite)
 
@@ -113,7 +114,7 @@ def _known(
     directions: int,
     stop_when: StopWhen | None,
 ) -> LogBounds:
-    known: Any = jax.tree.map(np.array, _unknown(batch.values))
+    known: Any = jax.tree.map(np.array, unknown(batch.values))
 
     def still_wide(step: Step, only_worst: bool) -> Any:
         goes_on = np.asarray(_goes_on(step, width, known, directions, only_worst))
@@ -149,11 +150,11 @@ def _traced(
 ) -> LogBounds:
     first = steps[0]
     if len(steps) == 1 and finish is None:
-        return first.engine(Batch(*rows), _unknown(rows[1]), first.levels[0])
+        return first.engine(Batch(*rows), unknown(rows[1]), first.levels[0])
 
     def answer(rows: Rows, with_slopes: bool) -> tuple[LogBounds, Any]:
         slopes = jax.tree.map(xp.zeros_like, rows) if with_slopes else None
-        result = _Result(_unknown(rows[1]), slopes)
+        result = _Result(unknown(rows[1]), slopes)
         for index, step in enumerate(steps):
             is_for_all = step.above == ALWAYS or (index == 0 and len(step.levels) == 1)
             go_on = (

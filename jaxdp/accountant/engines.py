@@ -17,13 +17,13 @@
 |   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
 |   if concrete and wider than 1e-3                   | on `laws`, long | as found                |
 
-If many concrete values belong to one loss, `contour.by_loss` answers them before `contour`.
-`ends` follows the first engine in every row (of concrete laws, precedes it), for every lane, and `divergences` the last one, for
-lanes that are still wide. The choice depends only on the types
-of the pairs, so traced values take the same engines. For smooth losses the grid serves concrete
-values only, since it would double a user's program. An engine maps (terms, values), arrays of lanes
-(L, n) and (L,), to bounds: on log delta at epsilons >= 0, or, for an inverse, on the least epsilon
-at deltas. It can read the bounds found before.
+If many concrete values belong to one loss, `contour.by_loss` answers them before `contour`. `ends`
+follows the first engine in every row, for every lane; it precedes contours of concrete laws.
+`divergences` follows the last one, for lanes that are still wide. The choice depends only on the
+types of the pairs, so traced values take the same engines. For smooth losses the grid serves
+concrete values only, since it would double a user's program. An engine maps (terms, values), arrays
+of lanes (L, n) and (L,), to bounds: on log delta at epsilons >= 0, or, for an inverse, on the least
+epsilon at deltas. It can read the bounds found before.
 """
 
 from __future__ import annotations

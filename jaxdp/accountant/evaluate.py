@@ -22,7 +22,7 @@ from jaxdp.accountant import divergences, engines, inverse, profile
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.batches import in_pieces, piece_of
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.cascade import Step, StopWhen, answered
+from jaxdp.accountant.cascade import ALWAYS, Step, StopWhen, answered
 from jaxdp.accountant.composition import (
     Term,
     Terms,
@@ -113,8 +113,9 @@ def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     shape, batch = _as_lanes(terms, delta, both)
     directions = 2 if both else 1
     if not checks.all_concrete(terms, delta):
-        # The last engine has no plan: its own inverse is exact.
-        finish = partial(inverse.searched_traced, search_steps[-2].engine) if search_steps else None
+        # The end of the losses and divergences have no plan: their own inverses are exact.
+        planned = [step for step in search_steps[:-1] if step.above != ALWAYS]
+        finish = partial(inverse.searched_traced, planned[-1]) if planned else None
         bounds = answered(steps, inverse.width, batch, directions, None, finish)
         return _worse_direction(bounds, shape, both)
     bounds = _worse_direction(answered(steps, inverse.width, batch, directions), (-1,), both)

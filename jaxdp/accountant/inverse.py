@@ -17,6 +17,7 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.cascade import Step, unknown
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour import chernoff
 
@@ -153,19 +154,17 @@ def searched(
     return LogBounds(xp.asarray(np.minimum(lower, upper)), xp.asarray(upper))
 
 
-def searched_traced(
-    engine: Callable[..., LogBounds], bounds: LogBounds, terms: Terms, delta: Lanes
-) -> LogBounds:
-    """`searched` for one traced lane that is wide, whose directions share an axis."""
+def searched_traced(step: Step, bounds: LogBounds, terms: Terms, delta: Lanes) -> LogBounds:
+    """`searched` by one engine for one traced lane that is wide, whose directions share an axis."""
     worse_bounds = LogBounds(*(xp.max(x) for x in bounds))
 
-    def step(state: Search) -> Search:
-        x = state.next
-        log_delta = xp.max(engine(Batch(terms, xp.full_like(delta, x)), bounds, 1).upper)
-        return state.moved(x, log_delta - xp.log(delta[0]))
+    def moved(state: Search) -> Search:
+        batch = Batch(terms, xp.full_like(delta, state.next))
+        found = step.engine(batch, unknown(delta), xp.asarray(step.levels[-1]))
+        return state.moved(state.next, xp.max(found.upper) - xp.log(delta[0]))
 
     start = started(worse_bounds, xp.max(chernoff.epsilon_of(Batch(terms, delta))))
-    end = lax.while_loop(lambda state: state.is_open, step, start)
+    end = lax.while_loop(lambda state: state.is_open, moved, start)
     inside = (delta[0] > 0) & (delta[0] < 1)
     return bounds.at_most(xp.where(inside, end.high, xp.inf))
 

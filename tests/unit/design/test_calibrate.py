@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdp as dp
+from jaxdp.accountant.contour import engine as contour
 
 FAMILIES = {"gaussian": dp.Gaussian, "laplace": dp.Laplace}
 BUDGET = dp.Budget(1.0, 1e-6)
@@ -183,6 +184,23 @@ def test_a_whole_number_at_the_end_of_the_bracket():
     assert jax.grad(traced)(0.01) == 0
     with pytest.raises(ValueError, match="whole must come with largest"):
         dp.calibrate(lambda n: n * dp.GDP(1.0), BUDGET, whole=True)
+
+
+def test_settled_entries_of_a_batch_ask_no_engine(monkeypatch):
+    lanes, evaluated = [], contour._stage
+
+    def counted(question, stage, batch, *rest):
+        lanes.append(batch.value.size)
+        return evaluated(question, stage, batch, *rest)
+
+    monkeypatch.setattr(contour, "_stage", counted)
+    training = {"delta": 1e-6, "sampling_prob": 0.01, "steps": 1000}
+    epsilon = np.array([0.5, 1.0, 2.0, 4.0])
+    found = dp.dpsgd.noise_multiplier(epsilon=epsilon, **training)
+    assert lanes[0] == 8  # both directions
+    assert lanes[-1] < 8
+    alone = [float(dp.dpsgd.noise_multiplier(epsilon=x, **training)) for x in epsilon]
+    np.testing.assert_allclose(found, alone, rtol=1e-9)
 
 
 @pytest.mark.long
