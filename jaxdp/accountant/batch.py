@@ -15,7 +15,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.types import Lanes
 from jaxdp.accountant.composition import Terms
-from jaxdp.accountant.tables import Table, tabled
+from jaxdp.accountant.tables import Table, alike, tabled
 
 
 class Loss(NamedTuple):
@@ -69,7 +69,8 @@ class _Tables:
     """The tables of the different losses of concrete terms (lanes, releases)."""
 
     def __init__(self, terms: Terms):
-        self._terms, self._table = terms, None
+        self._terms = terms
+        self._table: Any = None
         self._is_made = np.zeros(0, bool)
 
     @cached_property
@@ -112,6 +113,8 @@ class _Tables:
         if self._table is None:
             size = self._is_made.size
             self._table = jax.tree.map(lambda x: np.empty((size, *x.shape[1:]), x.dtype), new)
+        else:
+            self._table, new = jax.tree.map(np.asarray, alike((self._table, new)))
         for of_all, of_new in zip(jax.tree.leaves(self._table), jax.tree.leaves(new), strict=True):
             of_all[numbers] = of_new
         self._is_made[numbers] = True

@@ -15,7 +15,7 @@
 | everything else: first                              | on `laws`       | as found                |
 |   if concrete and wider than .1                     | `laws`, `RARE`  | an upper bound          |
 |   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
-|   if concrete and wider than 1e-3                   | on `laws`, long | as found                |
+|   if concrete and wider than 1e-5                   | on `laws`, long | as found                |
 
 If many concrete values belong to one loss, `contour.by_loss` answers them before `contour`. `ends`
 follows the first engine in every row, for every lane; it precedes contours of concrete laws.
@@ -148,7 +148,7 @@ def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
             return engines.shared[1], end, alone, rare, on_grid, last
         # Where a short contour over atoms is wide, a longer one is seldom better than the grid.
         alone = alone._replace(most=engines.hopeless)
-        longer = alone._replace(above=_USELESS, levels=on_contour.levels[1:], most=np.inf)
+        longer = alone._replace(above=_COARSE, levels=on_contour.levels[1:], most=np.inf)
         last = last._replace(above=_USELESS)
         return engines.shared[1], end, alone, rare, on_grid, longer, last
     return (on_contour, end, last) if kinds == {Smooth} else (on_contour, end, on_grid, last)

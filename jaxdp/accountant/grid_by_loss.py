@@ -88,14 +88,15 @@ def _epsilon_bounds(
 @np.errstate(all="ignore")  # of deltas of 0
 def _epsilons_at(curve: TotalCurve, lane: grid.Lane, log_delta: Any) -> tuple[Any, Any]:
     """The epsilons at which the lower and the upper bound on delta equal delta."""
-    end = np.full(log_delta.shape, float(lane.end))
+    end: Any = np.full(log_delta.shape, float(lane.end))
+    zero: Any = np.zeros(end.shape)
 
     def passes(epsilon: Any) -> Any:
         return curve.upper(epsilon) + float(lane.slack) <= log_delta
 
-    upper = bisect(passes, end, np.zeros_like(end))[0]
+    upper = bisect(passes, end, zero)[0]
     upper = np.where(passes(upper), upper, np.inf)
-    upper = np.where(passes(np.zeros_like(end)), 0.0, upper)
+    upper = np.where(passes(zero), 0.0, upper)
     tried = np.where(np.isfinite(upper), upper, end)
     here = curve.bounds(tried)
     ahead = NEAR * (1.0 + tried)

@@ -16,7 +16,7 @@ import numpy as np
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.cascade import Step, unknown
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour import chernoff
@@ -141,11 +141,11 @@ def searched(
     for start in range(0, len(index), max(size, 1)):
         rows = np.array(index[start : start + size])
         bound = worst(chernoff.epsilon_of(picked(rows, target[rows])))
-        keep(rows, started(LogBounds(lower[rows], upper[rows]), bound))
+        keep(rows, started(of_numpy(lower[rows], upper[rows]), bound))
     while open_lanes := [i for i in index if states[i].is_open][:size]:
         rows = np.array(open_lanes)
         state = Search(*np.stack([states[i] for i in rows], -1))
-        x = np.asarray(state.next)
+        x: Any = np.asarray(state.next)
         found = worst(log_delta(picked(rows, x)).upper)
         keep(rows, state.moved(x, found - np.log(target[rows])))
     high = np.array([states[i].high for i in index])

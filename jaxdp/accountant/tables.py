@@ -163,11 +163,15 @@ def joined(tables: tuple[Table, ...]) -> Table:
     """One table of all releases."""
     if len(tables) == 1:
         return tables[0]
+    axis = len(tables[0].shape)
+    return jax.tree.map(lambda *x: xp.concatenate(x, axis=axis), *alike(tables))
+
+
+def alike(tables: tuple[Table, ...]) -> tuple[Table, ...]:
+    """Tables padded to one number of nodes, which can depend on concrete parameters."""
     nodes = max(table.law.loss.shape[-1] for table in tables)
     checks = max(table.law.check[0].shape[-1] for table in tables)
-    padded_tables = (t._replace(law=_to_nodes(t.law, nodes, checks)) for t in tables)
-    axis = len(tables[0].shape)
-    return jax.tree.map(lambda *x: xp.concatenate(x, axis=axis), *padded_tables)
+    return tuple(t._replace(law=_to_nodes(t.law, nodes, checks)) for t in tables)
 
 
 def _alignment(term: Term, drift: Reals) -> tuple[Reals, Reals, Bools]:

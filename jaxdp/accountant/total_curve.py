@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdp._core.namespace import xp
 from jaxdp._numeric.elementary import ULP, conversion_entropy
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.convolution import RATES, slack, unit_of
@@ -62,7 +63,7 @@ class TotalCurve:
         unit, relative, offset = unit_of(total, at)
         value, rounding = self._weighted(at, offset)
         error = slack(total, sums.blur, sums.rounding)[1] + self._norm(offset) * total.error
-        finite = unit + np.log(value + rounding + error) + relative
+        finite: Any = unit + np.log(value + rounding + error) + relative
         finite = np.logaddexp(finite, total.log_infinite) + 8.0 * ULP
         return self._or_alone(epsilon, self._lane.with_infinite(finite, 1.0), self._lane.upper)
 
@@ -77,7 +78,7 @@ class TotalCurve:
         misplaced, error = slack(total, sums.blur + sums.below + sums.shared, sums.excess)
         error = error + self._norm(offset) * total.error + self._coupling(at, misplaced)
         value = value - rounding - error
-        finite = np.where(value > 0, unit + np.log(value) - relative, -np.inf)
+        finite: Any = np.where(value > 0, unit + np.log(value) - relative, -np.inf)
         finite = np.where(np.isfinite(value), finite, np.nan)
         lower = self._or_alone(epsilon, self._lane.with_infinite(finite, -1.0), self._lane.lower)
         return of_numpy(lower, self.upper(epsilon))
@@ -105,7 +106,7 @@ class TotalCurve:
     def _norm(self, offset: Any) -> Any:
         """A bound on the l2 norm of w(y_i + offset)."""
         tilt, points = self._tilt, self._loss.size
-        peak = np.exp(-conversion_entropy(np.asarray(tilt))) ** 2
+        peak = np.exp(-conversion_entropy(xp.asarray(tilt))) ** 2
         integral = 1.0 / (tilt * (2.0 * tilt + 1.0) * (2.0 * tilt + 2.0))
         aside = np.abs(offset) * np.sqrt(2.0 + 1.0 / (2.0 * tilt * self._step))
         return np.sqrt(np.minimum(peak + integral / self._step, points * peak)) + aside
@@ -124,7 +125,7 @@ class TotalCurve:
             lam = max(rate * 2.0 / (np.sqrt(max(n, 1.0)) * step), tilt)
             near, norm = self._near(at, lam)
             near = near + misplaced + norm * total.error + far_mass
-            factor = np.exp(-conversion_entropy(np.asarray(lam)))
+            factor = np.exp(-conversion_entropy(xp.asarray(lam)))
             bounds.append(near * factor * np.exp(drift * lam * (1.0 + lam) + lam * mean + 1e-9))
         return np.min(bounds, axis=0)
 

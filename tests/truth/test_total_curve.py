@@ -24,7 +24,8 @@ def lane_of(loss, epsilon, points):
     batch = Batch(tuple(term.broadcast((1,)) for term in loss.terms), np.array([epsilon]))
     with kernel():
         first = jax.tree.map(lambda x: np.asarray(x)[0], (batch.terms, batch.table))
-        return grid.lane_at(*first, np.asarray(epsilon), points)
+        terms, table = first
+        return grid.lane_at(terms, table, np.asarray(epsilon), points)
 
 
 @pytest.mark.parametrize("points", [2**12, 2**14])
