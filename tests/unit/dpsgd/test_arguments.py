@@ -56,12 +56,9 @@ def test_a_budget_that_needs_no_noise():
     assert zero == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "sizes",
-    [
-        pytest.param({"sampling_prob": 0.01}, marks=pytest.mark.long),
-        {"dataset_size": 1e3, "batch_size": 10.0},
-    ],
+    "sizes", [{"sampling_prob": 0.01}, {"dataset_size": 1e3, "batch_size": 10.0}]
 )
 def test_noise_is_traced_by_the_schedule(sizes):
     def least(schedule):
