@@ -1,5 +1,6 @@
 """Solvers to audit, each on a few records of which one is replaced, or is not there."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,11 @@ TRIALS = 4000
 HOST_TRIALS = 1000
 
 
+def in_one_program(release: Callable[..., Any], plan: Any) -> Callable[[Any, Any], Any]:
+    """The releases of many keys; the plan's numbers are constants, which JAX does not round."""
+    return jax.jit(jax.vmap(lambda data, key: release(data, plan, key), (None, 0)))
+
+
 def problem(loss: str, values: tuple[float, float]) -> Problem:
     """Three records that pull nowhere, and one with a feature and a target."""
     features = np.array([[0.0], [0.0], [0.0], [values[0]]])
@@ -49,11 +55,10 @@ def descent(loss: str, noise: str | dp.own.Noise, relation: str) -> Case:
         order="cyclic",
         noise=noise,
     )
-    drawn = jax.jit(jax.vmap(coordinate_descent.run, (None, None, 0)))
+    mechanism = in_one_program(coordinate_descent.run, plan)
     there = (1.0, 9.0) if loss == "squared" else (9.0, 1.0)
     other = (there[0], -9.0 if loss == "squared" else 0.0)
     pair = problem(loss, there), problem(loss, other if relation == "replace_one" else (0.0, 0.0))
-    mechanism = lambda data, keys: drawn(data, plan, keys)  # noqa: E731
     return Case(mechanism, pair, plan.guarantee, DELTA, TRIALS, TRIALS)
 
 
@@ -69,8 +74,7 @@ def greedy_descent(relation: str) -> Case:
         step=0.1,
         order="greedy",
     )
-    drawn = jax.jit(jax.vmap(coordinate_descent.run, (None, None, 0)))
-    mechanism = lambda data, keys: drawn(data, plan, keys)  # noqa: E731
+    mechanism = in_one_program(coordinate_descent.run, plan)
 
     def data(last: tuple[float, float]) -> Problem:
         features = np.array([[0.0, 0.0]] * 3 + [[last[0], 0.0]])
@@ -84,8 +88,7 @@ def proximal(noise: str) -> Case:
     plan = proximal_descent.plan(
         (1.0, 0.02), coordinates=1, records=4, key=jax.random.key(0), noise=noise, passes=2
     )
-    drawn = jax.jit(jax.vmap(coordinate_descent.run, (None, None, 0)))
-    mechanism = lambda data, keys: drawn(data, plan, keys)  # noqa: E731
+    mechanism = in_one_program(coordinate_descent.run, plan)
     pair = problem("logistic", (1.0, 1.0)), problem("logistic", (1.0, 0.0))
     return Case(mechanism, pair, plan.guarantee, 0.05, TRIALS, TRIALS)
 
@@ -94,8 +97,7 @@ def moment(method: str, family: str, relation: str) -> Case:
     plan = covariance.plan(
         BUDGET, dimension=2, records=2, relation=relation, method=method, family=family
     )
-    drawn = jax.jit(jax.vmap(covariance.release, (None, None, 0)))
-    mechanism = lambda data, keys: drawn(data, plan, keys)  # noqa: E731
+    mechanism = in_one_program(covariance.release, plan)
     gaussian = family == "gaussian"
     claim = dp.GDP(plan.ratio) if gaussian else dp.Mechanism(dp.Laplace(1.0), plan.ratio)
     # The largest l1 norm of the triangle is that of a diagonal row.

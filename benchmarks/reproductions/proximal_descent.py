@@ -69,15 +69,15 @@ def plan(
     passes = checks.positive_integer("passes", passes)
     updates = -(-coordinates // 4)
     sequence = sequence_of("permutation", passes, coordinates, updates, key)
-    clip = jnp.ones(coordinates)
+    clip = np.ones(coordinates)
     sensitivities = sensitivities_of(clip, records, "replace_one")
     base, made_for = _noise(per_update, noise)
     lattice.require(release, base)
     silent = isinstance(noise, str) and noise == "none"
-    scales = jnp.zeros(coordinates)
+    scales = np.zeros(coordinates)
     if not silent:
         scales = checks.noise_scale("scales", round_up(sensitivities / made_for, 8))
-    schedule = sequence, jnp.ones(coordinates), jnp.ones(passes), clip
+    schedule = sequence, np.ones(coordinates), np.ones(passes), clip
     words = "average", "replace_one", "exact", release
     return Plan(*schedule, sensitivities, scales, base, None, records, *words)
 

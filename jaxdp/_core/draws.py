@@ -13,7 +13,13 @@ from typing import Any, TypeVar, cast
 
 import jax
 
-from jaxdp._core.float64 import as_numpy, is_traced, opening, traced_in_float64
+from jaxdp._core.float64 import (
+    as_numpy,
+    is_traced,
+    opening,
+    require_float64_of,
+    traced_in_float64,
+)
 from jaxdp._core.precision import is_inside, opened
 from jaxdp._core.shared_key import unshared
 
@@ -50,6 +56,7 @@ def draws_in_float64(
             key = given.pop(name, None)
             if isinstance(key, jax.Array):
                 unshared(key, given)
+        require_float64_of((args, kwargs))
         side = None if keeps_types else 0.0
         return traced_in_float64(function, (args, kwargs), side, is_refused=False)
 

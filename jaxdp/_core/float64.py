@@ -101,7 +101,7 @@ def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
                 return function(*args, **kwargs)
         taken = args[unmade:], kwargs
         if is_traced(taken):
-            _require_float64(taken)
+            require_float64_of(taken)
             to_side = side(**kwargs) if callable(side) else side
             if not unmade:
                 return traced_in_float64(function, taken, to_side, is_refused)
@@ -174,7 +174,7 @@ def _on_numpy(taken: Any) -> Any:
     leaves, structure = tree_flatten(taken)
     if not any(isinstance(x, jax.Array) for x in leaves):
         return taken
-    _require_float64(taken)
+    require_float64_of(taken)
     return _widened(jax.tree.unflatten(structure, map(host_array, leaves)))
 
 
@@ -219,10 +219,10 @@ def _is_numbers(x: Any) -> bool:
     return not isinstance(x, Tracer) and not jnp.issubdtype(x.dtype, jax.dtypes.extended)
 
 
-def _require_float64(taken: Any) -> None:
+def require_float64_of(taken: Any) -> None:
     """`ValueError` for a record whose numbers JAX has rounded to float32 on their way here."""
     for record in tree_leaves(taken, is_leaf=is_record):
-        if is_record(record) and not _is_users(record):
+        if is_record(record) and not (_is_users(record) or getattr(record, "is_data", False)):
             for leaf in numbers_of(record):
                 if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating):
                     checks.require_float64(leaf.dtype, type(record).__name__)

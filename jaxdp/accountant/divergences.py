@@ -34,7 +34,7 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy, round_up
 from jaxdp._numeric.search import zoom
-from jaxdp.accountant.batches import in_pieces
+from jaxdp.accountant.batches import in_pieces, lanes_a_call
 from jaxdp.accountant.composition import Term, Terms, add_up
 from jaxdp.guarantee.base import rounding_slack
 
@@ -63,7 +63,10 @@ def _in_pieces(function: Callable[..., Reals], terms: Terms, values: Lanes) -> R
     if not checks.all_concrete(terms, values):
         return function(terms, values)
     releases = sum(term.count.shape[-1] for term in terms)
-    return in_pieces(function, (terms, values), max(_AT_ONCE // (_TRIED * releases), 1))
+    most = max(_AT_ONCE // (_TRIED * releases), 1)
+    # A piece is padded: one lane of a sampled noise is not evaluated `most` times.
+    piece = lanes_a_call(most, values.shape[0], on_host=True)
+    return in_pieces(function, (terms, values), piece)
 
 
 def _infinite(term: Term) -> Any:

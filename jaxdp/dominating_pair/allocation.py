@@ -42,14 +42,14 @@ from jaxdp.noise.structure import Singularities, Smooth
 _OF_LAW = 1400
 
 
+@final
+@pytree
 class _Prepared(DominatingPair):
     """A "remove" allocation ("add" where `added` is 1) with the lanes of its density."""
 
-    def __init__(self, lanes: Lane, added: Reals, panels: Panels | None = None):
-        axes = xp.ndim(lanes.ratio)
-        of_lanes = functools.reduce(lambda f, _: vmap(f), range(axes), panels_of)
-        self.lanes, self.added = lanes, added
-        self.panels = of_lanes(lanes) if panels is None else panels
+    lanes: Lane
+    added: Reals
+    panels: Panels
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of the integral of (1 - e^(epsilon - L))_+, plus the error of the density."""
@@ -144,7 +144,7 @@ class Allocation(_AnyAllocation):
         """Nodes along an axis."""
         values, errors = (xp.stack(x, axis=-1) for x in (self.log_density, self.log_error))
         density = LogDensity(self.centre, self.width, self.low, self.step, values)
-        return _Prepared(Lane(density, errors, self.log_left_out, self.ratio), self.added)
+        return _prepared(Lane(density, errors, self.log_left_out, self.ratio), self.added)
 
 
 @final
@@ -165,7 +165,7 @@ class TracedAllocation(_AnyAllocation):
         shape = xp.shape(self.ratio)
         lanes = lax.map(lambda ratio: traced_lane(ratio, self.steps), self.ratio.reshape(-1))
         lanes = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), lanes)
-        return _Prepared(lanes, self.added)
+        return _prepared(lanes, self.added)
 
 
 def allocation(ratio: ArrayLike, steps: int) -> Allocation | TracedAllocation:
@@ -203,6 +203,11 @@ def allocation(ratio: ArrayLike, steps: int) -> Allocation | TracedAllocation:
         shaped(lanes.ratio),
         removed,
     )
+
+
+def _prepared(lanes: Lane, added: Reals) -> _Prepared:
+    of_lanes = functools.reduce(lambda f, _: vmap(f), range(xp.ndim(lanes.ratio)), panels_of)
+    return _Prepared(lanes, added, of_lanes(lanes))
 
 
 def _endless(numbers: Reals) -> Support:

@@ -23,6 +23,8 @@ from jaxdp.noise.base import exp_up
 
 # Relative, of a delta that is parted and added up again. chosen: above the rounding of both
 _ROUNDING = 1e-13
+# Share of delta of the exact draws where half is not enough. chosen: 1e-22 (1 + e^epsilon) fits
+_ALL_BUT_LITTLE = 1.0 - 2.0**-20
 
 
 @final
@@ -70,13 +72,20 @@ class Drawn:
     def epsilon(self, delta: ArrayLike) -> Reals:
         """An epsilon with delta(epsilon) <= `delta`; infinite where the draws' error forbids it."""
         delta = checks.probability("delta", delta)
-        # With more than enough taken off a delta, what is left over is for the exact draws.
-        epsilon_at_half = self.exact.epsilon(0.5 * delta)
-        sampling_delta = round_up((1.0 + xp.exp(epsilon_at_half)) * self.sampling_error, 4)
+        found = self._epsilon_of(delta, 0.5)
+        if not checks.all_concrete(found) or np.all(np.isfinite(np.asarray(found))):
+            return found
+        # Exact draws whose loss is infinite with a probability above half of delta need more of it.
+        return xp.minimum(found, self._epsilon_of(delta, _ALL_BUT_LITTLE))
+
+    def _epsilon_of(self, delta: Reals, share: float) -> Reals:
+        """With at least this share of delta for exact draws, infinite where less is left."""
+        largest = self.exact.epsilon(share * delta)
+        sampling_delta = round_up((1.0 + xp.exp(largest)) * self.sampling_error, 4)
         is_exact = self.sampling_error == 0
         spare = xp.where(is_exact, delta, delta * (1.0 - 1e-15) - sampling_delta)
         exact_epsilon = self.exact.epsilon(xp.maximum(spare, 0.0))
-        return xp.where(is_exact | ((spare >= 0.5 * delta) & (spare > 0)), exact_epsilon, xp.inf)
+        return xp.where(is_exact | ((spare >= share * delta) & (spare > 0)), exact_epsilon, xp.inf)
 
     def __add__(self, other: Any) -> Drawn:
         if is_no_release(other):

@@ -9,7 +9,7 @@ A coordinate step then reads one contiguous row of `design` and nothing else of 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import jax
 import jax.numpy as jnp
@@ -44,6 +44,7 @@ class Problem:
     penalty: Penalty
     loss: str = static()
     intercept: bool = static(default=False)  # whether the last coordinate is one, not penalised
+    is_data: ClassVar[bool] = True  # in whatever precision: no number of privacy
 
     def state(self, theta: Reals) -> jax.Array:
         """s = design^T theta + offset, in the data's precision."""

@@ -96,9 +96,10 @@ def _random_trainings(rng, lanes):
     return steps * loss, delta
 
 
+@pytest.mark.long
 def test_both_namespaces_bracket_the_same_log_delta():
-    """60 random trainings: neither bracket contradicts the other."""
-    loss, delta = _random_trainings(np.random.default_rng(7), 60)
+    """300 random trainings: neither bracket contradicts the other."""
+    loss, delta = _random_trainings(np.random.default_rng(7), 300)
     epsilon = np.asarray(loss.epsilon(delta))
     answers = jax.jit(lambda x: (x.log_delta(epsilon), x.log_delta_error(epsilon)))
     traced, traced_error = map(np.asarray, answers(loss))

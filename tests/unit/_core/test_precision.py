@@ -168,6 +168,28 @@ def test_a_record_that_jax_rounded_is_refused():
         np.testing.assert_allclose(calls["jit"](), noise.log_delta(1.0, 0.5), rtol=1e-12)
 
 
+def test_a_plan_that_jax_rounded_draws_nothing():
+    """Records may be float32, the noise of a plan not: its scale would be what JAX made of it."""
+    key = jax.random.key(0)
+    problem = dp.solvers.glm(
+        np.ones((3, 1)), np.ones(3), loss="squared", penalty=dp.solvers.L1(0.1)
+    )
+    made = dp.solvers.coordinate_descent.plan(
+        (1.0, 1e-5),
+        smoothness=[1.0],
+        clip=1.0,
+        records=3,
+        passes=1,
+        relation="replace_one",
+        step=0.1,
+        order="cyclic",
+    )
+    run = dp.solvers.coordinate_descent.run
+    with pytest.raises(ValueError, match="Plan are float32"):
+        jax.jit(lambda plan, key: run(problem, plan, key))(made, key)
+    assert np.isfinite(jax.jit(lambda data, key: run(data, made, key))(problem, key)).all()
+
+
 def test_a_function_outside_of_the_gate_is_refused():
     """Traced numbers are doubles where they are checked."""
 

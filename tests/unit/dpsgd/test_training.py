@@ -48,6 +48,7 @@ def test_groups_and_their_sizes():
         assert (made.members, made.sizes) == (members, sizes)
 
 
+@pytest.mark.float64
 @pytest.mark.long
 def test_scales_cost_what_the_accountant_is_told():
     for allocation in dpsgd.ALLOCATIONS:
@@ -59,6 +60,7 @@ def test_scales_cost_what_the_accountant_is_told():
         assert made.guarantee.delta(1.0) <= 1e-6
 
 
+@pytest.mark.float64
 @pytest.mark.long
 def test_laplace_scales_cost_what_the_accountant_is_told():
     for allocation in dpsgd.ALLOCATIONS:

@@ -115,6 +115,16 @@ def test_a_pair_is_checked():
 ERROR = 1e-8
 
 
+def test_draws_of_losses_that_are_infinite_above_half_of_delta():
+    exact = dp.ApproxDP(1.0, 0.04)
+    for delta in (0.0400001, 0.05, 0.079):
+        found = Drawn(exact, 1e-22).epsilon(delta)
+        assert exact.epsilon(delta) <= found <= 1.0
+        assert Drawn(exact, 1e-22).delta(found) <= delta
+    assert Drawn(exact, 1e-22).epsilon(0.04) == np.inf
+    assert Drawn(exact, 0.01).epsilon(0.05) == np.inf
+
+
 def test_delta_has_the_draws_error_and_epsilon_inverts_it():
     exact = dp.GDP(0.5)
     drawn = Drawn(exact, ERROR)

@@ -103,6 +103,7 @@ def test_delta_tends_to_the_gaussian():
     np.testing.assert_allclose(lattice, dp.Gaussian(1.0).log_delta(1.0, epsilon), rtol=1e-13)
 
 
+@pytest.mark.float64
 @pytest.mark.long
 def test_derivatives_on_both_sides_of_each_kink():
     step = mp.mpf(10) ** -20
