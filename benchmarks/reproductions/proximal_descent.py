@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import key_for
 from jaxdp._core.types import Key, Vector
 from jaxdp._numeric.elementary import round_up
@@ -69,15 +70,15 @@ def plan(
     passes = checks.positive_integer("passes", passes)
     updates = -(-coordinates // 4)
     sequence = sequence_of("permutation", passes, coordinates, updates, key)
-    clip = np.ones(coordinates)
+    clip = xp.ones(coordinates)
     sensitivities = sensitivities_of(clip, records, "replace_one")
     base, made_for = _noise(per_update, noise)
     lattice.require(release, base)
     silent = isinstance(noise, str) and noise == "none"
-    scales = np.zeros(coordinates)
+    scales = xp.zeros(coordinates)
     if not silent:
         scales = checks.noise_scale("scales", round_up(sensitivities / made_for, 8))
-    schedule = sequence, np.ones(coordinates), np.ones(passes), clip
+    schedule = sequence, xp.ones(coordinates), xp.ones(passes), clip
     words = "average", "replace_one", "exact", release
     return Plan(*schedule, sensitivities, scales, base, None, records, *words)
 

@@ -13,14 +13,15 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
   epsilons, or deltas, belong to one loss, a few contours serve all of them (`contour.by_loss`).
 * `grid` places chord masses of the privacy profiles (`masses`) on a grid (`window`, which reads the
   table) and multiplies them by one FFT (`convolution`). The lower bound comes from a coupling.
-  Losses on a lattice are exact. Concrete values of one loss share grids (`grid_by_loss`); `losses`
-  finds the different losses of a batch.
+  Losses on a lattice are exact. Concrete values of one loss share grids (`grid_by_loss`), and read
+  them from sums over all masses (`total_curve`).
 * `ends` bounds delta by the largest finite loss and the probability of an infinite one, beside any
   engine. `inverse` bounds epsilon where an engine's own inverse is wide, by a search and by
   Chernoff's bound.
 * `divergences` bounds delta and epsilon by Renyi divergences, after all other engines.
 * `unsampled` bounds a mixture of Gaussians by one Gaussian between its farthest means.
-* `evaluate` lays out batches and returns the worse direction. `cascade` runs the engines in turn:
+* `evaluate` lays out a `batch`, whose different losses are tabulated once, and returns the worse
+  direction. `cascade` runs the engines in turn:
   NumPy selects concrete lanes, and traced lanes go in packs (`mapped`). `tables` reports a law that
   contradicts itself.
 """

@@ -20,15 +20,16 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Lanes, Reals
+from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.batches import of_platform
 from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.mapped import in_traces
 
-# Terms and values of a batch, arrays (directions * lanes, n) and (directions * lanes,).
+# Terms and values of traced lanes, arrays (directions * lanes, n) and (directions * lanes,).
 Rows: TypeAlias = tuple[Terms, Lanes]
-# Maps terms, values, the bounds found before and a level of effort to bounds.
-Engine: TypeAlias = Callable[[Terms, Lanes, LogBounds, Any], LogBounds]
+# Maps a batch, the bounds found before and a level of effort to bounds.
+Engine: TypeAlias = Callable[[Batch, LogBounds, Any], LogBounds]
 # Maps bounds to the widths of their brackets.
 Width: TypeAlias = Callable[[LogBounds], Reals]
 # Maps the bounds of the worse direction to an array, True where they need not be tighter.
@@ -52,9 +53,10 @@ class Step(NamedTuple):
     more_than: int = 0  # it runs only for batches of more lanes
     pack: Callable[[], int] = partial(of_platform, PACK)  # traced lanes side by side
     concrete_only: bool = False  # traced lanes skip it
-    if_unanswered: bool = False  # it skips concrete rows with a lower bound from a step before
+    if_unanswered: bool = False  # it skips concrete lanes with a lower bound from the first step
     # A concrete lane goes to the next level if the last one left at most this share of its bracket.
     most_left: float = np.inf
+    most: float = np.inf  # width above which it does not
 
 
 class _Result(NamedTuple):
@@ -67,23 +69,24 @@ class _Result(NamedTuple):
 def answered(
     steps: tuple[Step, ...],
     width: Width,
-    rows: Rows,
+    batch: Batch,
     directions: int,
     stop_when: StopWhen | None = None,
     finish: Finish | None = None,
 ) -> LogBounds:
-    """Bounds of every row; the rows of a second direction come last.
+    """Bounds of every lane; the lanes of a second direction come last.
 
     `stop_when` ends concrete lanes. Traced lanes that are wide after the last step go to `finish`.
     """
-    steps = tuple(s for s in steps if s.more_than < rows[1].shape[0])
-    if checks.all_concrete(rows):
-        return _known(steps, width, rows, directions, stop_when)
+    steps = tuple(s for s in steps if s.more_than < batch.values.shape[0])
+    if checks.all_concrete(batch.terms, batch.values):
+        return _known(steps, width, batch, directions, stop_when)
     steps = tuple(s for s in steps if not s.concrete_only)
-    return _traced(steps, width, rows, directions, finish)
+    return _traced(steps, width, (batch.terms, batch.values), directions, finish)
 
 
-def _unknown(values: Lanes) -> LogBounds:
+def unknown(values: Lanes) -> LogBounds:
+    """Infinite bounds of every lane."""
     infinite = xp.full(values.shape, xp.inf)
     return LogBounds(-infinite, infinite)
 
@@ -105,9 +108,13 @@ def _goes_on(
 
 @np.errstate(all="ignore")  # of infinite bounds
 def _known(
-    steps: tuple[Step, ...], width: Width, rows: Rows, directions: int, stop_when: StopWhen | None
+    steps: tuple[Step, ...],
+    width: Width,
+    batch: Batch,
+    directions: int,
+    stop_when: StopWhen | None,
 ) -> LogBounds:
-    known: Any = jax.tree.map(np.array, _unknown(rows[1]))
+    known: Any = jax.tree.map(np.array, unknown(batch.values))
 
     def still_wide(step: Step, only_worst: bool) -> Any:
         goes_on = np.asarray(_goes_on(step, width, known, directions, only_worst))
@@ -116,9 +123,12 @@ def _known(
         worst = LogBounds(*(x.reshape(directions, -1).max(axis=0) for x in known))
         return goes_on & ~np.tile(np.asarray(stop_when(worst)), directions)
 
-    for step in steps:
-        stalled = np.zeros(rows[1].shape, bool)
-        skipped = step.if_unanswered & np.isfinite(known.lower)
+    unanswered = np.ones(batch.values.shape, bool)
+    for index, step in enumerate(steps):
+        if index == 1:
+            unanswered = ~np.isfinite(known.lower)
+        stalled = np.zeros(batch.values.shape, bool)
+        skipped = step.if_unanswered & ~unanswered
         for level in step.levels:
             tried = stalled | skipped
             for only_worst in (True, False):
@@ -126,10 +136,10 @@ def _known(
                 if at.size == 0:
                     continue
                 tried[at] = True
-                picked = jax.tree.map(lambda x, at=at: np.asarray(x)[at], (rows, known))
-                (terms, values), before = picked
-                better = tighter(before, step.engine(terms, values, before, level))
-                stalled[at] = width(better) > step.most_left * width(before)
+                before = jax.tree.map(lambda x, at=at: x[at], known)
+                better = tighter(before, step.engine(batch.at(at), before, level))
+                left = width(better)
+                stalled[at] = (left > step.most_left * width(before)) | (left > step.most)
                 for bound, improved in zip(known, better, strict=True):
                     bound[at] = np.asarray(improved)
     return known
@@ -140,11 +150,11 @@ def _traced(
 ) -> LogBounds:
     first = steps[0]
     if len(steps) == 1 and finish is None:
-        return first.engine(*rows, _unknown(rows[1]), first.levels[0])
+        return first.engine(Batch(*rows), unknown(rows[1]), first.levels[0])
 
     def answer(rows: Rows, with_slopes: bool) -> tuple[LogBounds, Any]:
         slopes = jax.tree.map(xp.zeros_like, rows) if with_slopes else None
-        result = _Result(_unknown(rows[1]), slopes)
+        result = _Result(unknown(rows[1]), slopes)
         for index, step in enumerate(steps):
             is_for_all = step.above == ALWAYS or (index == 0 and len(step.levels) == 1)
             go_on = (
@@ -197,7 +207,7 @@ def _in_packs(step: Step, rows: Rows, result: _Result, width: Width, directions:
 def _evaluated(step: Step, level: Any, rows: Rows, result: _Result) -> _Result:
     """The tighter of the bounds before and the step's bounds; rows are independent."""
     if result.slopes is None:
-        bounds = step.engine(*rows, result.bounds, level)
+        bounds = step.engine(Batch(*rows), result.bounds, level)
         return _Result(tighter(result.bounds, bounds), None)
     leaves, tree = jax.tree.flatten(rows)
     moves = [xp.issubdtype(x.dtype, xp.floating) for x in leaves]
@@ -212,7 +222,7 @@ def _evaluated(step: Step, level: Any, rows: Rows, result: _Result) -> _Result:
 
     def total(moving: list[Reals]) -> tuple[Reals, LogBounds]:
         terms, values = with_rest(moving, constants)
-        bounds = step.engine(terms, values, result.bounds, level)
+        bounds = step.engine(Batch(terms, values), result.bounds, level)
         return xp.sum(bounds.upper), bounds
 
     slopes, found = jax.grad(total, has_aux=True)(moving)

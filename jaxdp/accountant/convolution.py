@@ -233,7 +233,7 @@ def _coupling(total: Total, epsilon: Reals, misplaced: Reals) -> Reals:
     return xp.where(n > 0, xp.min(xp.stack([at_rate(rate) for rate in RATES])), 0.0)
 
 
-def _slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
+def slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
     """Misplaced tilted mass, and the error of delta by it and `profile`, in units of e^U."""
     tilt = total.plan.tilt
     largest_weight = xp.exp(-conversion_entropy(tilt))
@@ -242,7 +242,7 @@ def _slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
     return misplaced, largest_weight * misplaced + 1.01 * xp.expm1(profile)
 
 
-def _unit(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
+def unit_of(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
     """U, and the rounding errors of log delta and of y."""
     tilt, size = total.plan.tilt, total.sums.size
     span = xp.max(xp.abs(total.loss)) + xp.abs(epsilon)
@@ -254,9 +254,9 @@ def _unit(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
 
 def finite_upper(total: Total, epsilon: Reals) -> Reals:
     """Upper bound on log delta of the finite losses, at an epsilon without the drifts."""
-    unit, relative, offset = _unit(total, epsilon)
+    unit, relative, offset = unit_of(total, epsilon)
     weight = _weight(total, epsilon, offset)
-    error = _slack(total, total.sums.blur, total.sums.rounding)[1]
+    error = slack(total, total.sums.blur, total.sums.rounding)[1]
     error = error + xp.sqrt(xp.sum(weight**2)) * total.error
     finite_delta = xp.sum(total.value * weight) + lax.stop_gradient(error)
     return xp.logaddexp(unit + xp.log(finite_delta) + relative, total.log_infinite) + 8.0 * ULP
@@ -264,10 +264,10 @@ def finite_upper(total: Total, epsilon: Reals) -> Reals:
 
 def finite_lower(total: Total, epsilon: Reals) -> Reals:
     """Lower bound on log delta of the finite losses (or -inf), at an epsilon without drifts."""
-    unit, relative, offset = _unit(total, epsilon)
+    unit, relative, offset = unit_of(total, epsilon)
     sums = total.sums
     weight = _weight(total, epsilon, -offset - lax.stop_gradient(sums.misplacement))
-    misplaced, error = _slack(total, sums.blur + sums.below + sums.shared, sums.excess)
+    misplaced, error = slack(total, sums.blur + sums.below + sums.shared, sums.excess)
     error = error + (
         xp.sqrt(xp.sum(weight**2)) * total.error + _coupling(total, epsilon, misplaced)
     )

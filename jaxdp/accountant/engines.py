@@ -15,14 +15,15 @@
 | everything else: first                              | on `laws`       | as found                |
 |   if concrete and wider than .1                     | `laws`, `RARE`  | an upper bound          |
 |   if wider than 1e-6 (few releases, atoms)          | `grid`          | the bracket             |
+|   if concrete and wider than 1e-5                   | on `laws`, long | as found                |
 
-If many concrete values belong to one loss, `contour.by_loss` answers them before `contour`.
-`ends` follows the first engine in every row, for every lane, and `divergences` the last one, for
-lanes that are still wide. The choice depends only on the types
-of the pairs, so traced values take the same engines. For smooth losses the grid serves concrete
-values only, since it would double a user's program. An engine maps (terms, values), arrays of lanes
-(L, n) and (L,), to bounds: on log delta at epsilons >= 0, or, for an inverse, on the least epsilon
-at deltas. It can read the bounds found before.
+If many concrete values belong to one loss, `contour.by_loss` answers them before `contour`. `ends`
+follows the first engine in every row, for every lane; it precedes contours of concrete laws.
+`divergences` follows the last one, for lanes that are still wide. The choice depends only on the
+types of the pairs, so traced values take the same engines. For smooth losses the grid serves
+concrete values only, since it would double a user's program. An engine maps (terms, values), arrays
+of lanes (L, n) and (L,), to bounds: on log delta at epsilons >= 0, or, for an inverse, on the least
+epsilon at deltas. It can read the bounds found before.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import MOST_LANES, compiled
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Lanes, Reals
+from jaxdp._core.types import Reals
 from jaxdp.accountant import divergences, ends, grid, grid_by_loss, profile
+from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.batches import in_pieces, piece_of
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import ALWAYS, Engine, Step
@@ -73,6 +75,7 @@ class _Engines(NamedTuple):
     shared: tuple[Step, Step]  # a few contours of one loss, on rows of mixtures and of laws
     end: Engine
     divergences: Engine
+    hopeless: float  # width above which a longer contour over atoms follows the grid
 
 
 def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
@@ -141,7 +144,13 @@ def _composed(engines: _Engines, terms: Terms) -> tuple[Step, ...]:
         on_grid, last = (step._replace(above=_COARSE) for step in (on_grid, last))
     if is_known:
         alone = on_contour._replace(if_unanswered=True)
-        return engines.shared[1], alone, end, rare, on_grid, last
+        if kinds == {Smooth}:
+            return engines.shared[1], end, alone, rare, on_grid, last
+        # Where a short contour over atoms is wide, a longer one is seldom better than the grid.
+        alone = alone._replace(most=engines.hopeless)
+        longer = alone._replace(above=_COARSE, levels=on_contour.levels[1:], most=np.inf)
+        last = last._replace(above=_USELESS)
+        return engines.shared[1], end, alone, rare, on_grid, longer, last
     return (on_contour, end, last) if kinds == {Smooth} else (on_contour, end, on_grid, last)
 
 
@@ -162,69 +171,67 @@ def _structure_of(structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...]) -> t
     return type(jax.eval_shape(lambda pair: pair.singularities(), pair))
 
 
-def by_profile(terms: Terms, epsilon: Lanes, *_: Any) -> LogBounds:
+def by_profile(batch: Batch, *_: Any) -> LogBounds:
     """Bounds on log delta of a single release by its privacy profile; infinite for several."""
-    return _lanes(_profile_bounds, terms, epsilon)
+    return _lanes(_profile_bounds, batch)
 
 
-def epsilon_by_profile(terms: Terms, delta: Lanes, *_: Any) -> LogBounds:
+def epsilon_by_profile(batch: Batch, *_: Any) -> LogBounds:
     """Bounds on epsilon of a single release by its privacy profile; infinite for several."""
-    return _lanes(_profile_epsilon, terms, delta)
+    return _lanes(_profile_epsilon, batch)
 
 
-def by_grid(terms: Terms, epsilon: Lanes, known: LogBounds, _: Any, *, points: int) -> LogBounds:
+def by_grid(batch: Batch, known: LogBounds, _: Any, *, points: int) -> LogBounds:
     """Bounds on log delta from masses on a grid of `points` points."""
-    if checks.all_concrete(terms, epsilon, known):
-        return grid_by_loss.log_bounds(terms, epsilon, known, points)
-    return _one_by_one(partial(grid.log_bounds, points=points), terms, epsilon)
+    if checks.all_concrete(batch.terms, batch.values, known):
+        return grid_by_loss.log_bounds(batch, known, points)
+    return _one_by_one(partial(grid.log_bounds, points=points), batch)
 
 
-def epsilon_by_grid(
-    terms: Terms, delta: Lanes, known: LogBounds, _: Any, *, points: int
-) -> LogBounds:
+def epsilon_by_grid(batch: Batch, known: LogBounds, _: Any, *, points: int) -> LogBounds:
     """Bounds on epsilon from masses on a grid of `points` points."""
-    if checks.all_concrete(terms, delta, known):
-        return grid_by_loss.epsilon_bounds(terms, delta, known, points)
-    return _one_by_one(partial(grid.epsilon_bounds, points=points), terms, delta)
+    if checks.all_concrete(batch.terms, batch.values, known):
+        return grid_by_loss.epsilon_bounds(batch, known, points)
+    return _one_by_one(partial(grid.epsilon_bounds, points=points), batch)
 
 
-def by_end(terms: Terms, epsilon: Lanes, known: LogBounds, _: Any) -> LogBounds:
+def by_end(batch: Batch, known: LogBounds, _: Any) -> LogBounds:
     """Tighter of the bounds `known` on log delta and the bounds from the end of the losses."""
-    return _lanes(ends.bound_log_delta, terms, epsilon, known)
+    return _lanes(ends.bound_log_delta, batch, known)
 
 
-def epsilon_by_end(terms: Terms, delta: Lanes, known: LogBounds, _: Any) -> LogBounds:
+def epsilon_by_end(batch: Batch, known: LogBounds, _: Any) -> LogBounds:
     """Tighter of the bounds `known` on epsilon and the bounds from the end of the losses."""
-    return _lanes(ends.bound_epsilon, terms, delta, known)
+    return _lanes(ends.bound_epsilon, batch, known)
 
 
-def by_divergences(terms: Terms, epsilon: Lanes, *_: Any) -> LogBounds:
+def by_divergences(batch: Batch, *_: Any) -> LogBounds:
     """The upper bound on log delta from Renyi divergences."""
-    return _above_all(divergences.log_delta_of(terms, epsilon))
+    return _above_all(divergences.log_delta_of(batch.terms, batch.values))
 
 
-def epsilon_by_divergences(terms: Terms, delta: Lanes, *_: Any) -> LogBounds:
+def epsilon_by_divergences(batch: Batch, *_: Any) -> LogBounds:
     """The upper bound on epsilon from Renyi divergences."""
-    return _above_all(divergences.epsilon_of(terms, delta))
+    return _above_all(divergences.epsilon_of(batch.terms, batch.values))
 
 
 def _above_all(upper: Reals) -> LogBounds:
     return LogBounds(xp.full_like(upper, -xp.inf), upper)
 
 
-def _lanes(function: Callable[..., LogBounds], terms: Terms, *values: Any) -> LogBounds:
-    """function(terms, *values), in pieces if all arguments are concrete."""
-    if not checks.all_concrete(terms, values):
-        return function(terms, *values)
-    releases = sum(term.count.shape[-1] for term in terms)
-    return in_pieces(function, (terms, *values), piece_of(values[0].shape[0], releases))
+def _lanes(function: Callable[..., LogBounds], batch: Batch, *known: Any) -> LogBounds:
+    """function(terms, values, *known), in pieces if all arguments are concrete."""
+    arguments = batch.terms, batch.values, *known
+    if not checks.all_concrete(arguments):
+        return function(*arguments)
+    releases = sum(term.count.shape[-1] for term in batch.terms)
+    return in_pieces(function, arguments, piece_of(batch.values.shape[0], releases))
 
 
-def _one_by_one(
-    function: Callable[[Terms, Table, Reals], LogBounds], terms: Terms, values: Lanes
-) -> LogBounds:
+def _one_by_one(function: Callable[[Terms, Table, Reals], LogBounds], batch: Batch) -> LogBounds:
     """function(terms, table, value) of one traced lane at a time: one lane fills the cache."""
-    return lax.map(lambda lane: function(lane[0], tabled(lane[0]), lane[1]), (terms, values))
+    lanes = batch.terms, batch.values
+    return lax.map(lambda lane: function(lane[0], tabled(lane[0]), lane[1]), lanes)
 
 
 _profile_bounds, _profile_epsilon = (
@@ -242,6 +249,7 @@ _ENGINES: dict[Question, _Engines] = {
         (by_loss.mixture_step("log delta", _NEXT_ENGINE_ABOVE), by_loss.law_step("log delta")),
         by_end,
         by_divergences,
+        by_loss.HOPELESS,
     ),
     "epsilon": _Engines(
         epsilon_by_profile,
@@ -252,5 +260,6 @@ _ENGINES: dict[Question, _Engines] = {
         (by_loss.mixture_step("epsilon", _NEXT_ENGINE_ABOVE), by_loss.law_step("epsilon")),
         epsilon_by_end,
         epsilon_by_divergences,
+        0.1 * by_loss.HOPELESS,  # log delta falls by about 10 a nat
     ),
 }

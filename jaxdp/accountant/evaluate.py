@@ -19,9 +19,10 @@ from jaxdp._core.tracing import outside_traces
 from jaxdp._core.types import Lanes, Reals
 from jaxdp._numeric.double_double import dot_up, rounded_up
 from jaxdp.accountant import divergences, engines, inverse, profile
+from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.batches import in_pieces, piece_of
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.cascade import Finish, Step, StopWhen, answered
+from jaxdp.accountant.cascade import ALWAYS, Step, StopWhen, answered
 from jaxdp.accountant.composition import (
     Term,
     Terms,
@@ -31,7 +32,6 @@ from jaxdp.accountant.composition import (
     reversed_where,
     with_one_gaussian,
 )
-from jaxdp.accountant.contour import chernoff
 from jaxdp.accountant.tables import require_consistent
 
 
@@ -110,24 +110,20 @@ def _falling(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
 def _search_epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on epsilon by the engines' inverses, and by a search where these are wide."""
     steps, search_steps = engines.steps_of("epsilon", terms), engines.searched_by(terms)
-    # A width that no further engine would reduce needs no search.
-    tolerance = max(inverse.NEAR, steps[-1].above)
+    shape, batch = _as_lanes(terms, delta, both)
+    directions = 2 if both else 1
     if not checks.all_concrete(terms, delta):
-        # The last engine has no plan: its own inverse is exact.
-        finish = partial(inverse.searched_traced, search_steps[-2].engine) if search_steps else None
-        return _by_engines(inverse.width, steps, terms, delta, both, finish=finish)
-    bounds = _by_engines(inverse.width, steps, terms, delta, both)
-    if not search_steps:
-        return bounds
-    shape, lanes, values = _as_lanes(terms, delta, False)
-    bounds = inverse.searched(
-        LogBounds(*(xp.ravel(x) for x in bounds)),
-        lanes,
-        values,
-        lambda part, values_at: _worst_of(chernoff.epsilon_of, part, values_at, both),
-        lambda part, values_at: _at_epsilon(search_steps, part, xp.asarray(values_at), both).upper,
-        tolerance,
-    )
+        # The end of the losses and divergences have no plan: their own inverses are exact.
+        planned = [step for step in search_steps[:-1] if step.above != ALWAYS]
+        finish = partial(inverse.searched_traced, planned[-1]) if planned else None
+        bounds = answered(steps, inverse.width, batch, directions, None, finish)
+        return _worse_direction(bounds, shape, both)
+    bounds = _worse_direction(answered(steps, inverse.width, batch, directions), (-1,), both)
+    if search_steps:
+        # A width that no further engine would reduce needs no search.
+        tolerance = max(inverse.NEAR, steps[-1].above)
+        log_delta_of = partial(answered, search_steps, _width, directions=directions)
+        bounds = inverse.searched(bounds, batch, directions, log_delta_of, tolerance)
     return LogBounds(*(x.reshape(shape) for x in bounds))
 
 
@@ -168,13 +164,14 @@ def _worst_of(
     function: Callable[[Terms, Lanes], Reals], terms: Terms, values: Lanes, both: bool
 ) -> Reals:
     """Largest function(terms, values) over the directions."""
-    shape, terms, lanes = _as_lanes(terms, values, both)
-    if checks.all_concrete(terms, lanes):
-        piece = piece_of(lanes.shape[0], _releases(terms))
-        values_of_lanes = in_pieces(function, (terms, lanes), piece)
+    shape, batch = _as_lanes(terms, values, both)
+    lanes = batch.terms, batch.values
+    if checks.all_concrete(lanes):
+        releases = sum(term.count.shape[-1] for term in terms)
+        found = in_pieces(function, lanes, piece_of(batch.values.shape[0], releases))
     else:
-        values_of_lanes = function(terms, lanes)
-    return _worse_direction(values_of_lanes, shape, both)
+        found = function(*lanes)
+    return _worst(found, shape, both)
 
 
 def _at_epsilon(
@@ -191,21 +188,15 @@ def _at_epsilon(
     if not (checks.is_concrete(epsilon) and not np.any(np.asarray(epsilon) < 0)):
         expanded = tuple(term.broadcast(shape) for term in terms)
         terms = reversed_where(expanded, xp.broadcast_to(negative, shape))
-    bounds = _by_engines(_width, steps, terms, size, both, stop_when)
+    bounds = _by_engines(steps, terms, size, both, stop_when)
     return bounds.mirrored(*(xp.broadcast_to(x, shape) for x in (negative, size)))
 
 
 def _by_engines(
-    width: Callable[[LogBounds], Reals],
-    steps: tuple[Step, ...],
-    terms: Terms,
-    values: Lanes,
-    both: bool,
-    stop_when: StopWhen | None = None,
-    finish: Finish | None = None,
+    steps: tuple[Step, ...], terms: Terms, values: Lanes, both: bool, stop_when: StopWhen | None
 ) -> LogBounds:
-    """Bounds of the worse direction by the engines, in the batch's shape."""
-    shape, terms, values = _as_lanes(terms, values, both)
+    """Bounds on log delta of the worse direction by the engines, in the batch's shape."""
+    shape, batch = _as_lanes(terms, values, both)
 
     def of_lanes(bounds: LogBounds) -> Any:
         assert stop_when is not None
@@ -213,12 +204,12 @@ def _by_engines(
         return np.broadcast_to(np.asarray(stop_when(by_shape)), shape).ravel()
 
     stop_lanes = None if stop_when is None else of_lanes
-    bounds = answered(steps, width, (terms, values), 2 if both else 1, stop_lanes, finish)
-    lower, upper = (_worse_direction(x, shape, both) for x in bounds)
-    return LogBounds(xp.minimum(lower, upper), upper)
+    return _worse_direction(
+        answered(steps, _width, batch, 2 if both else 1, stop_lanes), shape, both
+    )
 
 
-def _as_lanes(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...], Terms, Lanes]:
+def _as_lanes(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...], Batch]:
     """Shape of the batch, and its lanes along one axis; the lanes of direction two come last."""
     shape = xp.broadcast_shapes(values.shape, *(term.shape for term in terms))
     size = math.prod(shape)
@@ -235,17 +226,19 @@ def _as_lanes(terms: Terms, values: Lanes, both: bool) -> tuple[tuple[int, ...],
     if both:
         lanes = exchanged(lanes, lib.concatenate)
         values = lib.concatenate([values, values])
-    return shape, lanes, values
+    return shape, Batch(lanes, values)
 
 
-def _worse_direction(lanes: Lanes, shape: tuple[int, ...], both: bool) -> Reals:
+def _worse_direction(bounds: LogBounds, shape: tuple[int, ...], both: bool) -> LogBounds:
+    """The larger bounds of both directions, in the batch's shape."""
+    lower, upper = (_worst(x, shape, both) for x in bounds)
+    return LogBounds(xp.minimum(lower, upper), upper)
+
+
+def _worst(lanes: Lanes, shape: tuple[int, ...], both: bool) -> Reals:
     """The larger value of both directions, in the batch's shape."""
     lanes = xp.asarray(lanes)
     return xp.max(lanes.reshape(2, *shape), axis=0) if both else lanes.reshape(shape)
-
-
-def _releases(terms: Terms) -> int:
-    return sum(term.count.shape[-1] for term in terms)
 
 
 def _width(bounds: LogBounds) -> Reals:

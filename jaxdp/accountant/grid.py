@@ -62,12 +62,12 @@ class Lane(NamedTuple):
     def upper(self, epsilon: Reals) -> Reals:
         """Upper bound on log delta at epsilon >= 0."""
         finite = finite_upper(self.total, epsilon - self.drift)
-        return self._with_infinite(xp.where(self._too_coarse(), 0.0, finite), 1.0)
+        return self.with_infinite(xp.where(self.too_coarse(), 0.0, finite), 1.0)
 
     def lower(self, epsilon: Reals) -> Reals:
         """Lower bound on log delta at epsilon >= 0."""
         finite = finite_lower(self.total, epsilon - self.drift)
-        return self._with_infinite(xp.where(self._too_coarse(), -xp.inf, finite), -1.0)
+        return self.with_infinite(xp.where(self.too_coarse(), -xp.inf, finite), -1.0)
 
     @property
     def slack(self) -> Reals:
@@ -80,11 +80,11 @@ class Lane(NamedTuple):
         end = self.drift + self.total.plan.high
         return xp.maximum(xp.where(self.largest < xp.inf, self.largest, end), 0.0)
 
-    def _too_coarse(self) -> Bools:
+    def too_coarse(self) -> Bools:
         """True if the grid only shows delta <= 1 up to the largest loss."""
         return self.total.plan.step > LARGEST_STEP
 
-    def _with_infinite(self, finite: Reals, side: float) -> Reals:
+    def with_infinite(self, finite: Reals, side: float) -> Reals:
         """log delta with infinite losses, rounded up (`side` = 1) or down (`side` = -1)."""
         infinite = log_of_infinite(self.log_finite)
         error = rounding_of_infinite(infinite, self.releases)

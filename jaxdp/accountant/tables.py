@@ -139,7 +139,8 @@ def table_of(term: Term) -> Table:
     # Without the barrier, XLA's rewrites of broadcast operands do not end.
     term = lax.optimization_barrier(term)
     pair = term.pair.prepared()
-    law, exchanged = pair.law(), pair.reversed().law()
+    law, other = pair.law(), pair.reversed()
+    exchanged = law if other is pair else other.law()
     # A law that contradicts itself gets NaN as its number of releases.
     holds = is_whole(law) & is_on_lattice(law, term.pair.singularities())
     number = xp.where(holds | (term.count == 0), term.count, xp.nan)
@@ -162,11 +163,15 @@ def joined(tables: tuple[Table, ...]) -> Table:
     """One table of all releases."""
     if len(tables) == 1:
         return tables[0]
+    axis = len(tables[0].shape)
+    return jax.tree.map(lambda *x: xp.concatenate(x, axis=axis), *alike(tables))
+
+
+def alike(tables: tuple[Table, ...]) -> tuple[Table, ...]:
+    """Tables padded to one number of nodes, which can depend on concrete parameters."""
     nodes = max(table.law.loss.shape[-1] for table in tables)
     checks = max(table.law.check[0].shape[-1] for table in tables)
-    padded_tables = (t._replace(law=_to_nodes(t.law, nodes, checks)) for t in tables)
-    axis = len(tables[0].shape)
-    return jax.tree.map(lambda *x: xp.concatenate(x, axis=axis), *padded_tables)
+    return tuple(t._replace(law=_to_nodes(t.law, nodes, checks)) for t in tables)
 
 
 def _alignment(term: Term, drift: Reals) -> tuple[Reals, Reals, Bools]:

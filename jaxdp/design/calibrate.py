@@ -141,9 +141,17 @@ def _begun(
             return to_zcdp(build(parameter)).excess(budget)
         return excess_log_delta(build(parameter).log_delta(budget.epsilon), budget.delta)
 
+    last: dict[str, np.ndarray] = {}
+
     def sign(parameter: Reals) -> Reals:
+        """Entries whose parameter is that of the call before keep its value."""
         assert isinstance(budget, Budget)
-        return _excess_with_sign(build(parameter), budget)
+        parameters, loss = np.asarray(parameter), build(parameter)
+        is_settled = parameters == last["parameter"] if last else np.zeros(parameters.shape, bool)
+        value = np.asarray(_excess_with_sign(loss, budget, is_settled))
+        value = np.where(is_settled, last.get("value", value), value)
+        last.update(parameter=parameters, value=value)
+        return xp.asarray(value)
 
     first, delta = jax.tree.leaves(budget)
     common = xp.broadcast_arrays(first, delta, safe, unsafe)[0]
@@ -167,10 +175,11 @@ def _begun(
     return _Search(residual, sign, delta, safe, unsafe, safest, composed, is_known)
 
 
-def _excess_with_sign(loss: HasProfile, budget: Budget) -> Reals:
+def _excess_with_sign(loss: HasProfile, budget: Budget, is_settled: Any) -> Reals:
     """Excess of a composition's log delta over the budget's: far from 0 in its sign alone.
 
-    A batch's entry whose bracket excludes the target asks no further engine.
+    A batch's entry whose bracket excludes the target asks no further engine; one that is settled
+    asks none, and its value is not known.
     """
     assert isinstance(loss, PrivacyLoss)
     # Known values by NumPy: each operation of jax.numpy would be compiled.
@@ -180,7 +189,7 @@ def _excess_with_sign(loss: HasProfile, budget: Budget) -> Reals:
     margin = np.where(delta > 0, _MARGIN * (1.0 + np.abs(target)), 0.0)
 
     def stop_when(bounds: LogBounds) -> Any:
-        return (bounds.lower > target) | (bounds.upper < target - margin)
+        return is_settled | (bounds.lower > target) | (bounds.upper < target - margin)
 
     epsilons = np.broadcast_to(epsilon, np.broadcast_shapes(loss.shape, target.shape))
     found = bounded_range.log_delta(loss.terms, xp.asarray(epsilons), loss.both, stop_when)

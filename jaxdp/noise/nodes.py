@@ -16,9 +16,8 @@ import numpy as np
 
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Bools, Reals
+from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.quadrature import gauss_legendre, graded_gauss_legendre
-from jaxdp._numeric.search import bisect
 from jaxdp.noise.base import Noise
 
 # -log of the probability beyond the last node. chosen: a tilt of 10 moves a Gaussian by 14 scales
@@ -36,6 +35,8 @@ _GROWTH = 1.5
 INNER_PANELS = 4
 # log of the largest reach in widths of the noise. chosen: exponential tails end at log 300.
 _LOG_REACH = 12.0
+# Sections of the range of log reaches, and rounds. derived: 24 / 16^13 is rounding
+_SECTIONS, _ROUNDS = 16, 13
 # Atoms of a lattice noise that become nodes of their own; beyond, nodes stand for several.
 _LATTICE_NODES = 1500
 
@@ -61,11 +62,18 @@ def reach_of(noise: Noise) -> Reals:
     # XLA takes the long chain of constants that a known place leaves for a stuck rewrite.
     width = xp.exp(-noise.log_density(lax.optimization_barrier(xp.zeros(()))))
 
-    def is_inside(log_x: Reals) -> Bools:
-        return noise.log_survival(width * xp.exp(log_x)) > -DEPTH
+    shares = np.arange(1.0, _SECTIONS).reshape(-1, *[1] * xp.ndim(width)) / _SECTIONS
+
+    def nearer(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+        low, high = ends
+        log_x = low[None] + shares * (high - low)[None]
+        inside = noise.log_survival(width[None] * xp.exp(log_x)) > -DEPTH
+        first = xp.sum(xp.cumprod(xp.where(inside, 1.0, 0.0), axis=0), axis=0)
+        part = (high - low) / _SECTIONS
+        return low + first * part, low + (first + 1.0) * part
 
     ends = xp.full_like(width, -_LOG_REACH), xp.full_like(width, _LOG_REACH)
-    return lax.stop_gradient(width * xp.exp(bisect(is_inside, *ends)[1]))
+    return lax.stop_gradient(width * xp.exp(lax.fori_loop(0, _ROUNDS, nearer, ends)[1]))
 
 
 def of_law(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:

@@ -10,6 +10,8 @@ import references
 from compilations import counted
 
 import jaxdp as dp
+from jaxdp.accountant import inverse
+from jaxdp.accountant.contour import engine as contour
 from jaxdp.composition import bounded_range
 from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
 
@@ -223,3 +225,21 @@ def test_tradeoffs_of_known_compositions_are_below_and_near(loss):
     np.testing.assert_allclose(picture, inside, atol=1e-4)
     one = loss.tradeoff(0.2)
     np.testing.assert_allclose(one, near[3], atol=1e-9)
+
+
+@pytest.mark.long  # it traces two engines
+def test_the_search_of_traced_smooth_losses_reads_a_contour(monkeypatch):
+    """One phase or two: not the end of the losses, which bounds nothing below it."""
+    engines = []
+
+    def kept(step, bounds, *_):
+        engines.append(step.engine)
+        return bounds
+
+    monkeypatch.setattr(inverse, "searched_traced", kept)
+    one = 300 * dp.privacy_loss(dp.Mechanism(dp.Subbotin(1.5, 1.0), 1.0, 0.02, "remove"))
+    two = one + 20 * dp.privacy_loss(dp.Mechanism(dp.Subbotin(1.5, 2.0), 1.0, 0.02, "remove"))
+    for loss in (one, two):
+        jax.make_jaxpr(loss.epsilon)(1e-6)
+    assert len(engines) >= 2
+    assert {engine.func for engine in engines} == {contour.log_bounds}

@@ -7,6 +7,7 @@ from compilations import counted
 
 import jaxdp as dp
 from jaxdp.accountant import grid
+from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.contour import by_loss, engine
 from jaxdp.composition import bounded_range
 
@@ -158,7 +159,7 @@ def test_traced_values_have_no_contours_of_their_loss(monkeypatch):
     def refused(*_):
         raise AssertionError("traced")
 
-    monkeypatch.setattr(by_loss, "losses_of", refused)
+    monkeypatch.setattr(Batch, "losses", property(refused))
     loss = sampled(dp.Gaussian(1.0), 0.01, 800)
     jax.make_jaxpr(jax.vmap(loss.epsilon))(np.logspace(-9, -3, 30))
     with pytest.raises(AssertionError, match="traced"):

@@ -16,10 +16,9 @@ import jax
 import numpy as np
 
 from jaxdp._core.tracing import kernel
-from jaxdp._core.types import Lanes
+from jaxdp.accountant.batch import Batch, Loss
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.cascade import Step
-from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour import shared
 from jaxdp.accountant.contour.engine import (
     BLOCKS,
@@ -35,7 +34,6 @@ from jaxdp.accountant.contour.engine import (
 from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.contour.nodes import Stage
-from jaxdp.accountant.losses import Loss, losses_of
 
 # Width of a smoothed total's bracket that 16 times as many points leave wide. derived: over 16^2 it
 # is above the width from which on the next engine is evaluated
@@ -72,28 +70,28 @@ def law_step(question: Question) -> Step:
 
 
 def _bounds(
-    question: Question, way: _Way, terms: Terms, values: Lanes, known: LogBounds, blocks: int
+    question: Question, way: _Way, batch: Batch, known: LogBounds, blocks: int
 ) -> LogBounds:
     """Bounds of the lanes whose loss has enough of them, or was answered before."""
+    values: Any = batch.values
     bounds: Any = of_numpy(np.full(values.shape, -np.inf), np.full(values.shape, np.inf))
     was_answered = np.isfinite(known.lower)
     if values.size < way.fewest and not was_answered.any():
         return bounds
-    losses = losses_of(terms)
-    losses = [x for x in losses if x.lanes.size >= way.fewest or was_answered[x.lanes].any()]
+    losses = [x for x in batch.losses if x.lanes.size >= way.fewest or was_answered[x.lanes].any()]
     if not losses:
         return bounds
     with kernel(), jax.numpy_rank_promotion("allow"):
         if blocks > 1:
             width = np.asarray(known.upper) - np.asarray(known.lower)
-            losses = [x for x in losses if _can_narrow(way, terms, x, width[x.lanes])]
+            losses = [x for x in losses if _can_narrow(way, batch, x, width[x.lanes])]
             if not losses:
                 return bounds
-        nodes = way.rows_of(losses[0].of(terms))[0].nodes(way.stage)
+        nodes = way.rows_of(batch.at(losses[0].lanes[:1]))[0].nodes(way.stage)
         size = max(at_once(way.stage, nodes, True) // shared.CONTOURS, 1)
         for start in range(0, len(losses), size):
             part = losses[start : start + size]
-            for loss, of in zip(part, _contours(way, blocks, terms, part), strict=True):
+            for loss, of in zip(part, _contours(way, blocks, batch, part), strict=True):
                 found = _ANSWERS[question](of, values[loss.lanes])
                 bad = np.isnan(sum_of(of.rows))
                 lower, upper = (bad | np.isnan(x) for x in found)
@@ -102,25 +100,24 @@ def _bounds(
     return bounds
 
 
-def _can_narrow(way: _Way, terms: Terms, loss: Loss, width: np.ndarray) -> bool:
+def _can_narrow(way: _Way, batch: Batch, loss: Loss, width: np.ndarray) -> bool:
     """False if more points leave the brackets of a smoothed total wide."""
-    return bool(width.min() <= HOPELESS) or not _contours(way, 1, terms, [loss])[0].is_smoothed
+    return bool(width.min() <= HOPELESS) or not _contours(way, 1, batch, [loss])[0].is_smoothed
 
 
 _kept: OrderedDict[Any, shared.Contours] = OrderedDict()  # the last used one last
 _lock = threading.Lock()
 
 
-def _contours(way: _Way, blocks: int, terms: Terms, losses: list[Loss]) -> list[shared.Contours]:
+def _contours(way: _Way, blocks: int, batch: Batch, losses: list[Loss]) -> list[shared.Contours]:
     """The contours of losses, kept or new."""
     keys = [(way, blocks, x.key) for x in losses]
     with _lock:
         found = {key: _kept[key] for key in keys if key in _kept}
     missing = {key: x for key, x in zip(keys, losses, strict=True) if key not in found}
     if missing:
-        lanes = [x.of(terms) for x in missing.values()]
-        joined = jax.tree.map(lambda *x: np.concatenate(x), *lanes)
-        new = shared.built(way.stage, way.rows_of, joined, blocks)
+        lanes = np.array([x.lanes[0] for x in missing.values()])
+        new = shared.built(way.stage, way.rows_of, batch.at(lanes), blocks)
         found.update(zip(missing, new, strict=True))
     with _lock:
         for key in keys:

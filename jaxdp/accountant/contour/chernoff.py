@@ -16,8 +16,9 @@ from typing import Any
 import jax
 
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Lanes, Reals
+from jaxdp._core.types import Reals
 from jaxdp._numeric.search import zoom
+from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour.cumulant import chernoff, composed
 from jaxdp.accountant.contour.laws import Laws, laws_of
@@ -30,13 +31,13 @@ _LOG_TILTS = (-23.0, 30.0)
 _TRIED, _ROUNDS = 24, 7
 
 
-def epsilon_of(terms: Terms, delta: Lanes) -> Reals:
+def epsilon_of(batch: Batch) -> Reals:
     """Bounds on the least epsilons >= 0 of lanes; infinite where there is none. No derivative.
 
     K comes from two quadrature rules; three times their difference is added to it.
     """
-    terms, delta = lax.stop_gradient((terms, delta))
-    laws, place, nodes = _whole(terms)
+    found, delta = lax.stop_gradient((laws_of(batch)[0], batch.values))
+    laws, place, nodes = _whole(found)
     finite = delta + xp.expm1(laws.log_finite) - xp.exp(laws.log_left_out)
     log_finite = xp.log(xp.where(finite > 0, finite, 1.0))
 
@@ -54,7 +55,8 @@ def smooth_log_delta(terms: Terms, epsilon: Reals) -> Reals:
 
     One composition: arrays of the terms have one axis.
     """
-    laws, _, nodes = _whole(jax.tree.map(lambda x: x[None], terms))
+    batch = Batch(jax.tree.map(lambda x: x[None], terms), epsilon[None])
+    laws, _, nodes = _whole(laws_of(batch)[0])
 
     def log_size(laws: Laws, nodes: Nodes, epsilon: Reals, tilt: Reals) -> Reals:
         cumulant = composed(laws, log_psi(nodes, laws.power(tilt)), tilt)
@@ -67,8 +69,9 @@ def smooth_log_delta(terms: Terms, epsilon: Reals) -> Reals:
         return log_size(laws, nodes, epsilon, tilt)[0]
 
 
-def _whole(terms: Terms) -> tuple[Laws, Cut, Nodes]:
-    laws = jax.tree.map(lambda x: x.T, laws_of(terms)[0])
+def _whole(laws: Laws) -> tuple[Laws, Cut, Nodes]:
+    """Laws with their axes reversed, uncut, and their nodes."""
+    laws = jax.tree.map(lambda x: x.T, laws)
     place = uncut(laws)
     return laws, place, laws.on_axis(None, place)
 

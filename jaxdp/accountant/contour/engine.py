@@ -23,7 +23,8 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.tracing import in_kernel, kernel
-from jaxdp._core.types import Index, Lanes, Reals
+from jaxdp._core.types import Index, Reals
+from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.batches import in_pieces, lanes_a_call, of_platform
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.cascade import Step
@@ -36,8 +37,8 @@ from jaxdp.accountant.contour.slopes import log_delta_slopes
 from jaxdp.dominating_pair.base import log_of_infinite, rounding_of_infinite
 
 Question: TypeAlias = Literal["log delta", "epsilon"]
-# Maps terms to their rows, axes reversed, and log of the probability that a record is sampled.
-Maker: TypeAlias = Callable[[Terms], tuple[Any, Reals]]
+# Maps a batch to its rows, axes reversed, and log of the probability that a record is sampled.
+Maker: TypeAlias = Callable[[Batch], tuple[Any, Reals]]
 
 MOST_PHASES = 8  # of traced mixtures. chosen: beyond, laws are faster
 # Components of a traced mixture, one more than records of a group. measured: with 16 records and
@@ -73,7 +74,7 @@ UNRESOLVED = 0.1  # width of a bracket that resolves no digit, nats. chosen
 GUESSED = 1.0  # largest width of a bracket whose middle is a guess, nats or over epsilon. chosen
 
 
-class Batch(NamedTuple):
+class _Lanes(NamedTuple):
     """Rows with their axes reversed, and epsilon or delta (lanes,)."""
 
     rows: Any
@@ -122,14 +123,14 @@ def rare_step(question: Question) -> Step:
 
 
 def log_bounds(
-    stage: Stage, rows_of: Maker, terms: Terms, epsilon: Lanes, known: LogBounds, blocks: Any
+    stage: Stage, rows_of: Maker, batch: Batch, known: LogBounds, blocks: Any
 ) -> LogBounds:
     """Bounds on log delta at epsilons >= 0."""
-    rows, log_hit = rows_of(terms)
+    (rows, log_hit), epsilon = rows_of(batch), batch.values
     at = xp.minimum(epsilon, LARGEST_EPSILON)
     near = known.upper - known.lower < GUESSED
     guess = xp.where(near, 0.5 * (known.lower + known.upper), xp.nan)
-    found = _bounds("log delta", stage, Batch(rows, at), guess, blocks)
+    found = _bounds("log delta", stage, _Lanes(rows, at), guess, blocks)
     lower = xp.where(epsilon <= LARGEST_EPSILON, found.lower, -xp.inf)
     lower, upper = with_infinite(rows, LogBounds(lower, found.upper))
     bad = xp.isnan(sum_of(rows) + epsilon)
@@ -147,16 +148,16 @@ def with_infinite(rows: Any, bounds: LogBounds) -> LogBounds:
 
 
 def epsilon_bounds(
-    stage: Stage, rows_of: Maker, terms: Terms, delta: Lanes, known: LogBounds, blocks: Any
+    stage: Stage, rows_of: Maker, batch: Batch, known: LogBounds, blocks: Any
 ) -> LogBounds:
     """Bounds on the least epsilon >= 0 at each delta; the upper one is safe."""
-    rows, log_hit = rows_of(terms)
+    (rows, log_hit), delta = rows_of(batch), batch.values
     finite = delta + xp.expm1(rows.log_finite)
     inside = (finite > 0) & (delta < 1)
     safe = xp.where(inside, finite, 0.5)
     near = known.upper - known.lower < GUESSED * (0.1 + known.lower)
     guess = xp.where(near, 0.5 * (known.lower + known.upper), xp.nan)
-    found = _bounds("epsilon", stage, Batch(rows, safe), guess, blocks)
+    found = _bounds("epsilon", stage, _Lanes(rows, safe), guess, blocks)
     bad = xp.isnan(sum_of(rows) + delta)
     met = inside & (xp.log(xp.where(inside, delta, 0.5)) >= log_hit)
     lower, upper = (xp.where(met, 0.0, x) for x in found)
@@ -192,7 +193,7 @@ def _is_on_host(question: Question, stage: Stage, nodes: int, lanes: int) -> boo
 
 
 def _bounds(
-    question: Question, stage: Stage, lanes: Batch, guess: Reals, blocks: Index | int
+    question: Question, stage: Stage, lanes: _Lanes, guess: Reals, blocks: Index | int
 ) -> LogBounds:
     """Bounds of one stage; concrete lanes in packs of one size, so that few shapes compile."""
     if not checks.all_concrete(lanes, guess):
@@ -201,7 +202,7 @@ def _bounds(
     on_host = _is_on_host(question, stage, nodes, size)
     program = partial(_stage, question, stage) if on_host else _PROGRAMS[question, stage]
 
-    def answered(lanes: Batch, guess: Reals) -> LogBounds:
+    def answered(lanes: _Lanes, guess: Reals) -> LogBounds:
         with kernel() if on_host else contextlib.nullcontext():
             return program(lanes, guess, xp.asarray(blocks, xp.int32))
 
@@ -210,7 +211,7 @@ def _bounds(
 
 
 def _stage(
-    question: Question, stage: Stage, lanes: Batch, guess: Reals, blocks: Index | int
+    question: Question, stage: Stage, lanes: _Lanes, guess: Reals, blocks: Index | int
 ) -> LogBounds:
     return _stage_and_slopes(question, stage, False, lanes, guess, blocks)[0]
 
@@ -219,10 +220,10 @@ def _stage_and_slopes(
     question: Question,
     stage: Stage,
     with_slopes: bool,
-    lanes: Batch,
+    lanes: _Lanes,
     guess: Reals,
     blocks: Index | int,
-) -> tuple[LogBounds, Batch | None]:
+) -> tuple[LogBounds, _Lanes | None]:
     """Bounds of one stage for lanes, some at a time, and slopes of both in every parameter."""
     size = guess.size
     chunk = min(at_once(stage, lanes.rows.nodes(stage), in_kernel()), size)
@@ -231,7 +232,7 @@ def _stage_and_slopes(
         width = [(0, -size % chunk), *[(0, 0)] * (x.ndim - 1)]
         return xp.pad(x, width, mode="edge").reshape(-1, chunk, *x.shape[1:])
 
-    def of_chunk(at: tuple[Batch, Reals]) -> tuple[LogBounds, Batch | None]:
+    def of_chunk(at: tuple[_Lanes, Reals]) -> tuple[LogBounds, _Lanes | None]:
         lanes, guess = at
         rows = lanes_last(lanes.rows)
         answer = _CURVES[question](stage, rows, lanes.value, guess, blocks)
@@ -244,7 +245,7 @@ def _stage_and_slopes(
             scale = xp.where(falls, -1.0 / xp.where(falls, of_epsilon, -1.0), 0.0)
             of_rows = jax.tree.map(lambda x: scale * x, of_rows)
             of_epsilon = -scale / lanes.value
-        return bounds, Batch(lanes_last(of_rows), of_epsilon)
+        return bounds, _Lanes(lanes_last(of_rows), of_epsilon)
 
     with jax.numpy_rank_promotion("allow"):
         if chunk == size:
@@ -259,12 +260,12 @@ def lanes_last(rows: Any) -> Any:
 
 
 def _differentiable(
-    question: Question, stage: Stage, lanes: Batch, guess: Reals, blocks: Index | int
+    question: Question, stage: Stage, lanes: _Lanes, guess: Reals, blocks: Index | int
 ) -> LogBounds:
     """Bounds of traced lanes; the upper ones carry their slopes."""
 
     @jax.custom_jvp
-    def bounds_of(lanes: Batch) -> LogBounds:
+    def bounds_of(lanes: _Lanes) -> LogBounds:
         return _stage(question, stage, lanes, guess, blocks)
 
     @bounds_of.defjvp

@@ -13,7 +13,7 @@ from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.contour import law_errors
 from jaxdp.accountant.contour.guess import CUTS
 from jaxdp.accountant.contour.nodes import (
@@ -30,7 +30,7 @@ from jaxdp.accountant.contour.nodes import (
 from jaxdp.accountant.contour.rare_losses import Cut, cut, next_depth
 from jaxdp.accountant.contour.rows import Parts, Plan
 from jaxdp.accountant.contour.transform import INNER
-from jaxdp.accountant.tables import Table, tabled
+from jaxdp.accountant.tables import Table
 from jaxdp.dominating_pair.base import MASS_ERROR
 
 # Tilts among which the best is taken. chosen: all that a double may need
@@ -192,9 +192,9 @@ class Laws(_Law):
         )
 
 
-def laws_of(terms: Terms) -> tuple[Laws, Reals]:
+def laws_of(batch: Batch) -> tuple[Laws, Reals]:
     """Laws, axes reversed, and log of the probability that a sample holds a record."""
-    return _laws_of(tabled(terms))
+    return _laws_of(batch.table)
 
 
 @partial(compiled, lanes=MOST_LANES)

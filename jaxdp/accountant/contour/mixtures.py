@@ -11,6 +11,7 @@ from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp
+from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of
 from jaxdp.accountant.contour import cutoff, mixture_errors, mixture_law
 from jaxdp.accountant.contour.mixture_law import Components, Place
@@ -170,9 +171,13 @@ class Mixtures(Components):
         return jax.tree.map(xp.zeros_like, self)._replace(**slopes)
 
 
-@compiled
-def mixtures_of(terms: Terms) -> tuple[Mixtures, Reals]:
+def mixtures_of(batch: Batch) -> tuple[Mixtures, Reals]:
     """Mixtures, axes reversed, and log of the probability that a sample holds a record."""
+    return _mixtures_of(batch.terms)
+
+
+@compiled
+def _mixtures_of(terms: Terms) -> tuple[Mixtures, Reals]:
     phases = [_phases(term) for term in terms if not is_gaussian(term)]
     mixtures, components = (max(p.mean.shape[axis] for p in phases) for axis in (-2, -1))
     padded = (_padded(p, mixtures, components)[:-1] for p in phases)

@@ -23,8 +23,8 @@ import numpy as np
 
 from jaxdp._core.types import Lanes
 from jaxdp._numeric.elementary import ULP
+from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
-from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour import curve, errors
 from jaxdp.accountant.contour.cumulant import log_least_delta
 from jaxdp.accountant.contour.engine import LARGEST_EPSILON, Maker, lanes_last, with_infinite
@@ -115,9 +115,9 @@ def _turned(series: np.ndarray, turn: Lanes) -> np.ndarray:
     return np.einsum("vrb,vb->rv", blocks.reshape(len(turn), rows, -1), far).real
 
 
-def built(stage: Stage, rows_of: Maker, terms: Terms, blocks: int) -> list[Contours]:
-    """Contours of losses (losses, releases), all of them side by side."""
-    rows, log_hit = jax.tree.map(np.asarray, rows_of(terms))
+def built(stage: Stage, rows_of: Maker, batch: Batch, blocks: int) -> list[Contours]:
+    """Contours of a batch of losses, all of them side by side."""
+    rows, log_hit = jax.tree.map(np.asarray, rows_of(batch))
     losses, one = log_hit.size, lanes_last(rows)
     zero: Any = np.zeros(losses)
     first = curve.rough_log_delta(stage, one, zero)

@@ -13,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import jaxdp as dp
+from jaxdp._core.float64 import in_float64
+from jaxdp.accountant.contour import engine as contour
+from jaxdp.design import calibrate
 
 FAMILIES = {"gaussian": dp.Gaussian, "laplace": dp.Laplace}
 BUDGET = dp.Budget(1.0, 1e-6)
@@ -184,6 +187,30 @@ def test_a_whole_number_at_the_end_of_the_bracket():
     assert jax.grad(traced)(0.01) == 0
     with pytest.raises(ValueError, match="whole must come with largest"):
         dp.calibrate(lambda n: n * dp.GDP(1.0), BUDGET, whole=True)
+
+
+def test_settled_entries_of_a_batch_ask_no_engine(monkeypatch):
+    lanes, evaluated = [], contour._bounds
+
+    def counted(question, stage, batch, *rest):
+        lanes.append(batch.value.size)
+        return evaluated(question, stage, batch, *rest)
+
+    monkeypatch.setattr(contour, "_bounds", counted)
+
+    def build(scale):
+        mechanism = dp.Mechanism(dp.Gaussian(scale), 1.0, 0.01, "remove")
+        return 1000 * dp.privacy_loss(mechanism)
+
+    @in_float64
+    def signs(*scales):
+        search = calibrate._begun(build, BUDGET, np.full(3, 1e3), np.full(3, 1e-3))
+        return [np.asarray(search.sign(np.array(x))) for x in scales]
+
+    first, second = signs([1.5, 1.6, 1.7], [1.5, 1.55, 1.7])
+    assert lanes == [3, 1]
+    assert list(second[[0, 2]]) == list(first[[0, 2]])
+    assert second[1] > first[1]
 
 
 @pytest.mark.long
