@@ -7,9 +7,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from jaxdp.proof.balls import acb, arb, ball, log_number, number, precision
+from jaxdp.proof.balls import acb, arb, ball, log_number, log_sum, number, precision, total
 from jaxdp.proof.law import Law
-from jaxdp.proof.mixed import Gaussian
 
 Releases = list[tuple[int, Law]]
 Progress = Callable[[int, int], None]
@@ -21,12 +20,17 @@ _STEPS = (0.5, 1, 2, 3, 5, 8, 12, 20)
 _RIGHT, _LEFT = (1.1, 1.5, 3, 8), (0.9, 0.6, 0.3, 0.1)
 # Smallest common unit of lattices over the largest of them. chosen
 _FINEST = 64
-# Smoothing, over the least that its end needs; nats of the end's far side. chosen
-_GAIN, _FAR_NATS = 1.05, 60.0
+# Smoothing, over the least that its end needs. chosen
+_GAIN = 1.05
 # Trials of the size of delta, and points from which two have to do. chosen
 _TRIALS, _SLOW = 3, 300
 # Points times nodes at most. chosen: seconds
-_WORK = 1.5e6
+_WORK = 3e6
+# Places of a cut, as shares of epsilon; its width over the distance from there to epsilon; largest
+# number of releases; and points from which it is tried. chosen
+_PLACES, _WIDTHS, _FEW, _MANY = (0.2, 0.35, 0.5, 0.65, 0.8), (0.015, 0.025, 0.05), 100, 1500
+# Tilts of the bound on what a cut leaves out, over that of the composition. chosen
+_TILTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 
 class Bracket(NamedTuple):
@@ -37,43 +41,88 @@ class Bracket(NamedTuple):
     points: int
 
 
+class Choice(NamedTuple):
+    """A tilt, the deviation of the tilted loss, log of delta, and of M(c) e^(-c epsilon)."""
+
+    tilt: float
+    deviation: float
+    log_delta: float
+    log_chernoff: float
+
+
 class Composition:
-    """Releases at one epsilon: the laws apart from the Gaussians, which are one variance."""
+    """Releases at one epsilon: laws apart from the Gaussians, which are one variance.
+
+    With cuts, one a law, N is the difference of M and of the product of the laws' bodies: each law
+    is a body and the part that the factor of its cut selects. Both are positive, and so is N.
+    """
 
     def __init__(self, releases: Releases, epsilon: Fraction, most_points: int, progress: Progress):
         self.epsilon, self.most_points, self.progress = epsilon, most_points, progress
-        gaussians = [(n, law) for n, law in releases if isinstance(law, Gaussian)]
-        self.variance = sum((n * law.variance for n, law in gaussians), arb(0))
-        self.laws = [(n, law) for n, law in releases if not isinstance(law, Gaussian)]
+        natural = [(n, law) for n, law in releases if law.variance is not None]
+        self.variance = total(n * law.variance for n, law in natural)
+        self.laws = [(n, law) for n, law in releases if law.variance is None]
         self.mass = arb(1)
         for n, law in releases:
             self.mass *= (1 - law.infinite) ** n
-        self._moments: dict[float, float] = {}
+        self.nats, self.cuts = 40.0, [None for _ in self.laws]
 
-    def moment(self, c: Any, variance: Any) -> Any:
+    def nats_of(self, n: int) -> float:
+        """Nats to which M of a law is resolved."""
+        return self.nats + math.log(n)
+
+    def moment(self, c: Any) -> Any:
         """M(c) of all releases."""
-        value = ((c * c + c) * variance / 2).exp()
+        value = ((c * c + c) * self.variance / 2).exp()
         for n, law in self.laws:
-            value *= law.real(c) ** n
+            value *= law.real(c, self.nats_of(n)) ** n
         return value
 
     def log_moment(self, c: float) -> float:
         """log M(c), for choices."""
-        if c not in self._moments:
-            value = (c * c + c) * number(self.variance) / 2
-            self._moments[c] = value + sum(n * law.log_moment(c) for n, law in self.laws)
-        return self._moments[c]
+        value = (c * c + c) * number(self.variance) / 2
+        return value + sum(n * law.log_moment(c) for n, law in self.laws)
 
-    def tail(self, c: Any, start: float, end: float, variance: Any) -> Any:
-        """At least |M(c + i t)|, start <= t <= end."""
-        value = ((c * c + c - arb(start) ** 2) * variance / 2).exp()
-        for n, law in self.laws:
-            value *= law.tail(c, start, end) ** n
-        return value
+    def line(self, c: Any, step: Any, count: int) -> list[Any]:
+        """N(c + i step j), j = 0, ..., count, apart from the variance."""
+        whole, body = [acb(1)] * (count + 1), [acb(1)] * (count + 1)
+        for (n, law), cut in zip(self.laws, self.cuts, strict=True):
+            line = law.line(c, step, count, self.nats_of(n))
+            whole = [x * y**n for x, y in zip(whole, line, strict=True)]
+            if cut is not None:
+                above = law.line(c, step, count, self.nats_of(n), cut)
+                rows = zip(body, line, above, strict=True)
+                body = [x * (y - z) ** n for x, y, z in rows]
+        if None in self.cuts:
+            return whole
+        return [x - y for x, y in zip(whole, body, strict=True)]
+
+    def tail(self, c: Any, start: float) -> Any:
+        """At least |N(c + i t)|, t >= start, apart from the variance."""
+        value, share = arb(1), arb(0)
+        for (n, law), cut in zip(self.laws, self.cuts, strict=True):
+            tail = law.tail(c, start, self.nats_of(n), cut)
+            if cut is not None:
+                whole = law.real(c, self.nats_of(n))
+                share, tail = share + n * tail / whole, whole
+            value *= tail**n
+        return value * (1 if None in self.cuts else share)
+
+    def log_tail(self, c: float, t: float) -> float:
+        """log of `tail`, for choices."""
+        value, shares = 0.0, []
+        for (n, law), cut in zip(self.laws, self.cuts, strict=True):
+            found = law.log_tail(c, t, cut)[0]
+            if cut is not None:
+                whole = law.log_moment(c)
+                shares.append(math.log(n) + found - whole)
+                found = whole
+            value += n * found
+        return value + (0.0 if None in self.cuts else log_sum(shares))
 
     def lattice(self) -> tuple[Fraction, Fraction] | None:
         """Unit and offset of a lattice that holds every total."""
-        found: list[Any] = [getattr(law, "lattice", None) for _, law in self.laws]
+        found: list[Any] = [law.lattice for _, law in self.laws]
         if None in found or not found or not self.variance.is_zero():
             return None
         units = [unit for unit, _ in found]
@@ -84,14 +133,23 @@ class Composition:
         offset = sum((n * x[1] for (n, _), x in zip(self.laws, found, strict=True)), Fraction(0))
         return unit, offset
 
+    def left_out(self, tilt: float) -> Any:
+        """Markov's bound on delta of the bodies alone, at the best of a few tilts."""
+        if None in self.cuts:
+            return arb(0)
+        return min((self._markov(arb(tilt * k)) for k in _TILTS), key=number)
 
-class Choice(NamedTuple):
-    """A tilt, the deviation of the tilted loss, log of delta, and of M(c) e^(-c epsilon)."""
+    def _markov(self, v: Any) -> Any:
+        value = markov(v) * (-v * ball(self.epsilon)).exp()
+        for (n, law), cut in zip(self.laws, self.cuts, strict=True):
+            nats = self.nats_of(n)
+            value *= (law.real(v, nats) - law.real(v, nats, cut)).abs_upper() ** n
+        return value
 
-    tilt: float
-    deviation: float
-    log_delta: float
-    log_chernoff: float
+
+def markov(v: Any) -> Any:
+    """k(v) of the theorem."""
+    return v**v / (1 + v) ** (1 + v) if v > 0 else arb(1)
 
 
 def bracket(
@@ -105,7 +163,8 @@ def bracket(
     for trial in range(_TRIALS):
         lost = max(0.0, choice.log_chernoff - choice.log_delta)
         with precision(110 + 2 * largest.bit_length() + int(1.5 * lost)):
-            result = _evaluate(whole, choice, lost)
+            whole.nats = lost - math.log(_AIM) + 6
+            result = _evaluate(whole, choice)
         middle = log_number(result.upper)
         is_near = result.lower > 0 and abs(middle - choice.log_delta) < 1.0
         if is_near or (trial > 0 and result.points > _SLOW):
@@ -126,7 +185,7 @@ def choose(whole: Composition) -> Choice:
     grid = [objective(x / 2) for x in range(-16, 16)]
     at = min(range(len(grid)), key=grid.__getitem__)
     low, high = (at - 17) / 2, (at - 15) / 2
-    for _ in range(24):
+    for _ in range(14):
         third = (high - low) * 0.381966
         a, b = low + third, high - third
         low, high = (low, b) if objective(a) < objective(b) else (a, high)
@@ -140,27 +199,24 @@ def choose(whole: Composition) -> Choice:
     return Choice(tilt, deviation, log_delta, whole.log_moment(tilt) - tilt * epsilon)
 
 
-def _evaluate(whole: Composition, choice: Choice, lost: float) -> Bracket:
+def _evaluate(whole: Composition, choice: Choice) -> Bracket:
     """Steps 2 to 5 of the theorem with these choices."""
     goal = choice.log_delta + math.log(_AIM)
     tilts, period = _aliases(whole, choice, goal)
-    for n, law in whole.laws:
-        law.bits = lost - math.log(_AIM) + 6 + math.log(n)
     c, epsilon = arb(choice.tilt), ball(whole.epsilon)
     lattice = whole.lattice()
     if lattice is not None:
-        total, rest, gap, period, count = _on_lattice(whole, c, period, *lattice)
+        found, rest, gap, period, count = _on_lattice(whole, c, period, *lattice)
     else:
-        total, rest, gap, count = _on_line(whole, choice, c, period, goal)
+        found, rest, gap, count = _on_line(whole, choice, c, period, goal)
     alias = arb(0)
     for tilt in tilts:
         v = arb(tilt)
-        size = v**v / (1 + v) ** (1 + v) if tilt else arb(1)
-        size *= whole.moment(v, whole.variance) * (-v * epsilon).exp()
+        size = markov(v) * whole.moment(v) * (-v * epsilon).exp()
         ratio = (-abs(v - c) * arb(period)).exp()
         alias += size * ratio / (1 - ratio)
-    upper = arb((total + rest).upper())
-    lower = arb((total - rest - alias - gap).lower())
+    upper = arb((found + rest + whole.left_out(choice.tilt)).upper())
+    lower = arb((found - rest - alias - gap).lower())
     return Bracket(lower if lower > 0 else arb(0), upper, count + 1)
 
 
@@ -169,9 +225,8 @@ def _aliases(whole: Composition, choice: Choice, goal: float) -> tuple[list[floa
     c, epsilon = choice.tilt, float(whole.epsilon)
 
     def period(v: float) -> float:
-        log_size = v * math.log(v) - (1 + v) * math.log1p(v) if v else 0.0
-        moment = whole.log_moment(v) if v else 0.0
-        return (log_size + moment - v * epsilon - goal) / abs(v - c)
+        moment = log_number(markov(arb(v))) + whole.log_moment(v)
+        return (moment - v * epsilon - goal) / abs(v - c)
 
     right = [c + j / choice.deviation for j in _STEPS] + [c * g for g in _RIGHT]
     left = [c - j / choice.deviation for j in _STEPS] + [c * g for g in _LEFT]
@@ -195,8 +250,8 @@ def _on_lattice(
 
     if n_points > 2 * whole.most_points:
         return arb(0), whole.mass, arb(0), width * n_points, 0
-    total = _summed(whole, c, step, n_points // 2, arb(0), kernel, n_points)
-    return total / n_points, arb(0), arb(0), width * n_points, n_points // 2
+    found = _summed(whole, c, step, n_points // 2, [(arb(0), kernel)], n_points)[0]
+    return found / n_points, arb(0), arb(0), width * n_points, n_points // 2
 
 
 def _on_line(
@@ -204,80 +259,75 @@ def _on_line(
 ) -> tuple[Any, Any, Any, int]:
     """Steps 2 to 4: the sum, its rest, and the gap of the smoothing."""
     step, epsilon = 2 * arb.pi() / arb(period), ball(whole.epsilon)
-    lift = (-c * epsilon).exp()
+    width = 2 * math.pi / period
+    count = _count(whole, choice, width, goal)
+    if count > _MANY and sum(n for n, _ in whole.laws) <= _FEW:
+        count = _cut(whole, choice, width, goal, count)
+    start = count * width * (1 - 1e-12)
+    lift = whole.tail(c, start) * (-c * epsilon).exp() / (arb.pi() * arb(start))
 
-    def rest(start: float, end: float, variance: Any) -> Any:
-        return whole.tail(c, start, end, variance) * lift / (arb.pi() * arb(start))
+    def rest(variance: Any) -> Any:
+        return lift * ((c * c + c - arb(start) ** 2) * variance / 2).exp()
 
-    work = [_WORK / law.cost(choice.tilt) for _, law in whole.laws]
-    most = int(min([whole.most_points, *work]))
-    last = min(most * number(step), *(law.longest(choice.tilt) for _, law in whole.laws), math.inf)
-    start = min(max(6.0 / choice.deviation, number(step)), last)
-    while log_number(rest(start, math.inf, whole.variance)) > goal and start < last:
-        start = min(1.25 * start, last)
-    count = math.ceil(start / number(step))
-    start, smooth = count * number(step) * (1 - 1e-12), arb(0)
-    end = start
-    left_out = rest(start, math.inf, whole.variance)
-    if log_number(left_out) > goal:
-        smooth, left_out, end = _smoothing(whole, c, start, goal, rest)
-    variance = whole.variance + smooth
-
-    def kernel(s: Any) -> Any:
-        return (-s * epsilon).exp() / (s * (s + 1))
-
-    total = _summed(whole, c, step, count, variance, kernel, 0) * step / (2 * arb.pi())
-    if smooth == 0:
-        return total, left_out, arb(0), count
-    wide = smooth / 16  # s^2 + s times this: from V to W = 9/8 V
-    density = (
-        _summed(
-            whole, c, step, count, variance, lambda s: ((s * s + s) * wide - s * epsilon).exp(), 0
-        )
-        * step
-        / (2 * arb.pi())
-    )
-    beyond = left_out * ((c * c + c) * wide).exp() * (arb(end) ** 2 + 1 / variance) * 2
-    inflated = (arb(9) / 8).sqrt() * (arb(81) / 64 * smooth).exp()
-    return total, left_out, (smooth * inflated * (density + beyond)).abs_upper(), count
+    smooth, variance = arb(0), whole.variance
+    short = log_number(rest(variance)) - goal
+    if short > 0:
+        smooth = arb(max(2 * short, 1.0) / start**2 * _GAIN)
+        variance += smooth
+    kernels = [(variance, lambda s: (-s * epsilon).exp() / (s * (s + 1)))]
+    if short > 0:
+        # From V to W = 9/8 V.
+        kernels.append((variance + smooth / 8, lambda s: (-s * epsilon).exp()))
+    sums = _summed(whole, c, step, count, kernels, 0)
+    found, *density = (x * step / (2 * arb.pi()) for x in sums)
+    gap = arb(0)
+    if density:
+        beyond = rest(variance + smooth / 8) * (arb(start) ** 2 + 1 / variance) * 2
+        inflated = (arb(9) / 8).sqrt() * (arb(81) / 64 * smooth).exp()
+        gap = (smooth * inflated * (density[0] + beyond)).abs_upper()
+    return found, rest(variance), gap, count
 
 
-def _smoothing(
-    whole: Composition, c: Any, start: float, goal: float, rest: Callable[..., Any]
-) -> tuple[Any, Any, float]:
-    """The variance of the smoothing, the rest of the sum with it, and an end.
-
-    Between `start` and an end the transform may be small by itself; the smoothing hides it beyond.
-    """
-    best = None
-    most = min((law.longest(number(c)) for _, law in whole.laws), default=math.inf) / start
-    for ratio in (1.0, 8.0, 64.0, 512.0):
-        end = start * ratio
-        short = log_number(rest(end, math.inf, whole.variance)) - goal
-        smooth = arb(max(2 * short, 1.0) / end**2 * _GAIN)
-        variance = whole.variance + smooth
-        left_out = rest(end, math.inf, variance)
-        if ratio > 1:
-            left_out += rest(start, end, variance)
-        if best is not None and (ratio > most or log_number(left_out) > goal + 1):
+def _count(whole: Composition, choice: Choice, width: float, goal: float) -> int:
+    """Points after which the rest is below the goal; at most as many as take seconds."""
+    work = sum(len(law.float_nodes(choice.tilt)) for _, law in whole.laws) + 1
+    last = min(whole.most_points, int(_WORK / work)) * width
+    start = min(max(6.0 / choice.deviation, width), last)
+    variance, c = number(whole.variance), choice.tilt
+    lift = (c * c + c) * variance / 2 - c * float(whole.epsilon) - math.log(math.pi)
+    while start < last:
+        rest = whole.log_tail(c, start) + lift - start * start * variance / 2 - math.log(start)
+        if rest < goal:
             break
-        best = smooth, left_out, end
-    assert best is not None
-    return best
+        start = min(1.15 * start, last)
+    return math.ceil(start / width)
+
+
+def _cut(whole: Composition, choice: Choice, width: float, goal: float, count: int) -> int:
+    """Sets the cuts that need the fewest points, of those that leave out least; their points."""
+    found = []
+    for place in _PLACES:
+        for share in _WIDTHS:
+            whole.cuts = [law.cut(float(whole.epsilon), place, share) for _, law in whole.laws]
+            if None in whole.cuts:
+                return count
+            left_out = max(goal, log_number(whole.left_out(choice.tilt)))
+            found.append((left_out, _count(whole, choice, width, goal), whole.cuts))
+    least = min(found, key=lambda x: x[:2])
+    whole.cuts = least[2]
+    return least[1]
 
 
 def _summed(
-    whole: Composition, c: Any, step: Any, count: int, variance: Any, kernel: Any, period: int
-) -> Any:
-    """Real part of the sum of M times a kernel over |j| <= count, or over a period."""
-    lines = [(n, law.line(c, step, count)) for n, law in whole.laws]
-    total = arb(0)
-    for j in range(count + 1):
+    whole: Composition, c: Any, step: Any, count: int, kernels: list[Any], period: int
+) -> list[Any]:
+    """Real parts of the sums of N e^((s^2 + s) V / 2) times a kernel, |j| <= count or a period."""
+    sums = [arb(0) for _ in kernels]
+    for j, value in enumerate(whole.line(c, step, count)):
         s = acb(c, step * j)
-        value = ((s * s + s) * variance / 2).exp() * kernel(s)
-        for n, line in lines:
-            value *= line[j] ** n
         once = j == 0 or 2 * j == period
-        total += value.real * (1 if once else 2)
+        for i, (variance, kernel) in enumerate(kernels):
+            term = value * ((s * s + s) * variance / 2).exp() * kernel(s)
+            sums[i] += term.real * (1 if once else 2)
         whole.progress(j, count)
-    return total
+    return sums
