@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from jaxdp.proof.balls import acb, arb, ball, log_number, log_sum, number, precision, total
+from jaxdp.proof.balls import acb, arb, ball, log_number, number, precision, total
 from jaxdp.proof.law import Law
 
 Releases = list[tuple[int, Law]]
@@ -20,17 +20,12 @@ _STEPS = (0.5, 1, 2, 3, 5, 8, 12, 20)
 _RIGHT, _LEFT = (1.1, 1.5, 3, 8), (0.9, 0.6, 0.3, 0.1)
 # Smallest common unit of lattices over the largest of them. chosen
 _FINEST = 64
-# Smoothing, over the least that its end needs. chosen
-_GAIN = 1.05
+# Smoothing, over the least that its end needs; its ends over that of the sum. chosen
+_GAIN, _ENDS = 1.05, (1.0, 8.0, 64.0, 512.0)
 # Trials of the size of delta, and points from which two have to do. chosen
 _TRIALS, _SLOW = 3, 300
 # Points times nodes at most. chosen: seconds
 _WORK = 3e6
-# Places of a cut, as shares of epsilon; its width over the distance from there to epsilon; largest
-# number of releases; and points from which it is tried. chosen
-_PLACES, _WIDTHS, _FEW, _MANY = (0.2, 0.35, 0.5, 0.65, 0.8), (0.015, 0.025, 0.05), 100, 1500
-# Tilts of the bound on what a cut leaves out, over that of the composition. chosen
-_TILTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 
 class Bracket(NamedTuple):
@@ -51,11 +46,7 @@ class Choice(NamedTuple):
 
 
 class Composition:
-    """Releases at one epsilon: laws apart from the Gaussians, which are one variance.
-
-    With cuts, one a law, N is the difference of M and of the product of the laws' bodies: each law
-    is a body and the part that the factor of its cut selects. Both are positive, and so is N.
-    """
+    """Releases at one epsilon: laws apart from the Gaussians, which are one variance."""
 
     def __init__(self, releases: Releases, epsilon: Fraction, most_points: int, progress: Progress):
         self.epsilon, self.most_points, self.progress = epsilon, most_points, progress
@@ -65,7 +56,7 @@ class Composition:
         self.mass = arb(1)
         for n, law in releases:
             self.mass *= (1 - law.infinite) ** n
-        self.nats, self.cuts = 40.0, [None for _ in self.laws]
+        self.nats = 40.0
 
     def nats_of(self, n: int) -> float:
         """Nats to which M of a law is resolved."""
@@ -84,41 +75,23 @@ class Composition:
         return value + sum(n * law.log_moment(c) for n, law in self.laws)
 
     def line(self, c: Any, step: Any, count: int) -> list[Any]:
-        """N(c + i step j), j = 0, ..., count, apart from the variance."""
-        whole, body = [acb(1)] * (count + 1), [acb(1)] * (count + 1)
-        for (n, law), cut in zip(self.laws, self.cuts, strict=True):
+        """M(c + i step j), j = 0, ..., count, apart from the variance."""
+        whole = [acb(1)] * (count + 1)
+        for n, law in self.laws:
             line = law.line(c, step, count, self.nats_of(n))
             whole = [x * y**n for x, y in zip(whole, line, strict=True)]
-            if cut is not None:
-                above = law.line(c, step, count, self.nats_of(n), cut)
-                rows = zip(body, line, above, strict=True)
-                body = [x * (y - z) ** n for x, y, z in rows]
-        if None in self.cuts:
-            return whole
-        return [x - y for x, y in zip(whole, body, strict=True)]
+        return whole
 
-    def tail(self, c: Any, start: float) -> Any:
-        """At least |N(c + i t)|, t >= start, apart from the variance."""
-        value, share = arb(1), arb(0)
-        for (n, law), cut in zip(self.laws, self.cuts, strict=True):
-            tail = law.tail(c, start, self.nats_of(n), cut)
-            if cut is not None:
-                whole = law.real(c, self.nats_of(n))
-                share, tail = share + n * tail / whole, whole
-            value *= tail**n
-        return value * (1 if None in self.cuts else share)
+    def tail(self, c: Any, start: float, stop: float) -> Any:
+        """At least |M(c + i t)|, start <= t <= stop, apart from the variance."""
+        value = arb(1)
+        for n, law in self.laws:
+            value *= law.tail(c, start, self.nats_of(n), stop) ** n
+        return value
 
     def log_tail(self, c: float, t: float) -> float:
         """log of `tail`, for choices."""
-        value, shares = 0.0, []
-        for (n, law), cut in zip(self.laws, self.cuts, strict=True):
-            found = law.log_tail(c, t, cut)[0]
-            if cut is not None:
-                whole = law.log_moment(c)
-                shares.append(math.log(n) + found - whole)
-                found = whole
-            value += n * found
-        return value + (0.0 if None in self.cuts else log_sum(shares))
+        return sum(n * law.log_tail(c, t) for n, law in self.laws)
 
     def lattice(self) -> tuple[Fraction, Fraction] | None:
         """Unit and offset of a lattice that holds every total."""
@@ -132,19 +105,6 @@ class Composition:
             return None
         offset = sum((n * x[1] for (n, _), x in zip(self.laws, found, strict=True)), Fraction(0))
         return unit, offset
-
-    def left_out(self, tilt: float) -> Any:
-        """Markov's bound on delta of the bodies alone, at the best of a few tilts."""
-        if None in self.cuts:
-            return arb(0)
-        return min((self._markov(arb(tilt * k)) for k in _TILTS), key=number)
-
-    def _markov(self, v: Any) -> Any:
-        value = markov(v) * (-v * ball(self.epsilon)).exp()
-        for (n, law), cut in zip(self.laws, self.cuts, strict=True):
-            nats = self.nats_of(n)
-            value *= (law.real(v, nats) - law.real(v, nats, cut)).abs_upper() ** n
-        return value
 
 
 def markov(v: Any) -> Any:
@@ -215,7 +175,7 @@ def _evaluate(whole: Composition, choice: Choice) -> Bracket:
         size = markov(v) * whole.moment(v) * (-v * epsilon).exp()
         ratio = (-abs(v - c) * arb(period)).exp()
         alias += size * ratio / (1 - ratio)
-    upper = arb((found + rest + whole.left_out(choice.tilt)).upper())
+    upper = arb((found + rest).upper())
     lower = arb((found - rest - alias - gap).lower())
     return Bracket(lower if lower > 0 else arb(0), upper, count + 1)
 
@@ -261,31 +221,55 @@ def _on_line(
     step, epsilon = 2 * arb.pi() / arb(period), ball(whole.epsilon)
     width = 2 * math.pi / period
     count = _count(whole, choice, width, goal)
-    if count > _MANY and sum(n for n, _ in whole.laws) <= _FEW:
-        count = _cut(whole, choice, width, goal, count)
     start = count * width * (1 - 1e-12)
-    lift = whole.tail(c, start) * (-c * epsilon).exp() / (arb.pi() * arb(start))
+    lift = (-c * epsilon).exp() / arb.pi()
 
-    def rest(variance: Any) -> Any:
-        return lift * ((c * c + c - arb(start) ** 2) * variance / 2).exp()
+    def rest(variance: Any, parts: list[Any]) -> Any:
+        """From every t on up to the next one, with the bound of |M| between."""
+        falls = (((c * c + c - arb(t) ** 2) * variance / 2).exp() for t, _ in parts)
+        return total(
+            lift * bound * fall / arb(t) for (t, bound), fall in zip(parts, falls, strict=True)
+        )
 
     smooth, variance = arb(0), whole.variance
-    short = log_number(rest(variance)) - goal
-    if short > 0:
-        smooth = arb(max(2 * short, 1.0) / start**2 * _GAIN)
+    parts = [(start, whole.tail(c, start, math.inf))]
+    if log_number(rest(variance, parts)) > goal:
+        smooth, parts = _smoothing(whole, c, start, goal, rest)
         variance += smooth
     kernels = [(variance, lambda s: (-s * epsilon).exp() / (s * (s + 1)))]
-    if short > 0:
+    if smooth > 0:
         # From V to W = 9/8 V.
         kernels.append((variance + smooth / 8, lambda s: (-s * epsilon).exp()))
     sums = _summed(whole, c, step, count, kernels, 0)
     found, *density = (x * step / (2 * arb.pi()) for x in sums)
     gap = arb(0)
     if density:
-        beyond = rest(variance + smooth / 8) * (arb(start) ** 2 + 1 / variance) * 2
+        wide = variance + smooth / 8
+        beyond = rest(wide, parts) / wide
         inflated = (arb(9) / 8).sqrt() * (arb(81) / 64 * smooth).exp()
         gap = (smooth * inflated * (density[0] + beyond)).abs_upper()
-    return found, rest(variance), gap, count
+    return found, rest(variance, parts), gap, count
+
+
+def _smoothing(
+    whole: Composition, c: Any, start: float, goal: float, rest: Callable[..., Any]
+) -> tuple[Any, list[Any]]:
+    """The variance of the smoothing, and the bounds of |M|.
+
+    Between `start` and an end |M| may be small by itself; the smoothing hides it beyond.
+    """
+    found = None
+    for ratio in _ENDS:
+        end = start * ratio
+        last = [(end, whole.tail(c, end, math.inf))]
+        short = log_number(rest(whole.variance, last)) - goal
+        smooth = arb(max(2 * short, 1.0) / end**2 * _GAIN)
+        parts = last if ratio == 1 else [(start, whole.tail(c, start, end)), *last]
+        if found and log_number(rest(whole.variance + smooth, parts)) > goal + 1:
+            break
+        found = smooth, parts
+    assert found is not None
+    return found
 
 
 def _count(whole: Composition, choice: Choice, width: float, goal: float) -> int:
@@ -303,25 +287,10 @@ def _count(whole: Composition, choice: Choice, width: float, goal: float) -> int
     return math.ceil(start / width)
 
 
-def _cut(whole: Composition, choice: Choice, width: float, goal: float, count: int) -> int:
-    """Sets the cuts that need the fewest points, of those that leave out least; their points."""
-    found = []
-    for place in _PLACES:
-        for share in _WIDTHS:
-            whole.cuts = [law.cut(float(whole.epsilon), place, share) for _, law in whole.laws]
-            if None in whole.cuts:
-                return count
-            left_out = max(goal, log_number(whole.left_out(choice.tilt)))
-            found.append((left_out, _count(whole, choice, width, goal), whole.cuts))
-    least = min(found, key=lambda x: x[:2])
-    whole.cuts = least[2]
-    return least[1]
-
-
 def _summed(
     whole: Composition, c: Any, step: Any, count: int, kernels: list[Any], period: int
 ) -> list[Any]:
-    """Real parts of the sums of N e^((s^2 + s) V / 2) times a kernel, |j| <= count or a period."""
+    """Real parts of the sums of M e^((s^2 + s) V / 2) times a kernel, |j| <= count or a period."""
     sums = [arb(0) for _ in kernels]
     for j, value in enumerate(whole.line(c, step, count)):
         s = acb(c, step * j)

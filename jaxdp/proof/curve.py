@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import cmath
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 from jaxdp.proof.balls import (
     ROUGH,
@@ -30,8 +30,8 @@ from jaxdp.proof.noises import Interval, Quadratic
 
 # Ellipse of a Gauss rule, over the panel: sum of the half axes, and the axes. chosen
 _RHO, _LONG, _HIGH = 3.0, 5.0 / 3.0, 4.0 / 3.0
-# Nodes of a panel; panels with more are halved. chosen
-_MOST_NODES = 40
+# Nodes of a panel beyond those for its nats; panels with more are halved. chosen
+_MORE_NODES = 20
 # Boxes along an ellipse. chosen
 _BOXES = 4
 # Halvings at most, and turns t L of a panel at the end of an endless line of t that is bounded by
@@ -41,25 +41,6 @@ _SHORTEST, _TURN = 2.0**-45, 1e-2
 _POINTS, _WALK = 96, 0.5
 # The highest polygon: angle of its sums, steepness, height over a term's deviation. chosen
 _ANGLE, _STEEPEST, _HIGHEST = 2.6, 1.0, 2.0
-# Over the width of the factor that cuts a law, the height of its polygon, below pi. chosen
-_BELOW_POLES = 2.0
-
-
-class Cut(NamedTuple):
-    """The factor 1 / (1 + e^((place - x) / width)), which selects large outputs."""
-
-    place: float
-    width: float
-
-    def log_factor(self, x: Any) -> Any:
-        """The logarithm of the factor; not finite around a pole."""
-        grown = 1 + ((arb(self.place) - x) / arb(self.width)).exp()
-        return -grown.log() if grown.real > 0 or not grown.imag.contains(0) else acb("nan")
-
-    def float_log(self, x: complex) -> complex:
-        """For choices."""
-        y = (self.place - x) / self.width
-        return -y if y.real > 500 else -cmath.log(1 + cmath.exp(y))
 
 
 class Curve:
@@ -86,7 +67,7 @@ class Curve:
                 log_p = log_p + value if sign > 0 else log_p
         return log_p, loss
 
-    def float_logs(self, x: complex) -> tuple[complex, complex]:
+    def float_logs(self, x: complex | float) -> tuple[Any, Any]:
         """log P and the loss, for choices."""
         values = []
         for side in self._floats:
@@ -169,7 +150,7 @@ class Curve:
                 found += share / fall if fall > 0 else arb("inf")
         return found * (log_p + c * loss).exp()
 
-    def highest(self, cut: Cut | None) -> float:
+    def highest(self) -> float:
         """The largest height of a polygon inside the strip, for choices."""
         place = float(self.start or self.stop or 0)
         slopes = [b + 2 * curve * place for side in self._floats for _, b, curve in side]
@@ -179,12 +160,15 @@ class Curve:
             heights.append(_HIGHEST / math.sqrt(curvature))
         if self.start is not None and self.stop is not None:
             heights.append(_STEEPEST * float(self.stop - self.start) / 4)
-        if cut is not None:
-            heights.append(_BELOW_POLES * cut.width)
         return min(heights)
 
     def nodes(
-        self, c: Any, height: float, times: tuple[float, float], log_goal: float, cut: Cut | None
+        self,
+        c: Any,
+        height: float,
+        times: tuple[float, float],
+        log_goal: float,
+        nats: float,
     ) -> tuple[list[Any], list[Any], Any]:
         """Weights w, losses L and an error: the integral of P e^(s L) is the sum of w e^(i t L).
 
@@ -193,56 +177,53 @@ class Curve:
         low, high, error = self.cut(c, log_goal)
         width, weights, losses = high - low, [], []
         angle = arb(height) * arb.max(self._range(low), self._range(high))
-        if not angle < arb.pi() or (cut is not None and not arb(height) < arb.pi() * cut.width):
+        if not angle < arb.pi():
             raise ArithmeticError("the polygon must stay in the strip")
 
         def corner(u: float) -> Any:
             return acb(low + width * u, 4 * arb(height) * u * (1 - arb(u)))
 
-        panels = [(0.0, 1.0)]
+        most, panels = _MORE_NODES + nats / (2 * math.log(_RHO)), [(0.0, 1.0)]
         while panels:
             on_time()
             first, last = panels.pop()
             ends = corner(first), corner(last)
             middle, half = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
-            bound, order = self._log_bound(c, middle, half, times, cut), math.inf
+            bound, order = self._log_bound(c, middle, half, times), math.inf
             if bound is not None:
-                nats = number(bound) + log_number(abs(half)) + 4 - log_goal
-                order = math.ceil(nats / (2 * math.log(_RHO)))
-            if order > _MOST_NODES and not self._is_short(c, ends, last - first, times):
+                log_size = number(bound) + log_number(abs(half)) + 4
+                order = math.ceil((log_size - log_goal) / (2 * math.log(_RHO)))
+            if order > most and not self._is_short(c, ends, last - first, times):
                 panels += [(first, (first + last) / 2), ((first + last) / 2, last)]
-            elif order < 1 or order > _MOST_NODES:
-                bound = bound if order < 1 else self._on_panel(c, ends, cut)
+            elif order < 1 or order > most:
+                bound = bound if order < 1 else self._on_panel(c, ends)
                 error += 2 * abs(half) * bound.exp()
             else:
                 scale = abs(half) * bound.exp() * arb(64) / 15 / (1 - arb(_RHO) ** -2)
                 error += scale * arb(_RHO) ** (-2 * int(order))
                 for y, w in gauss_rule(int(order), ctx.prec):
-                    log_size, loss = self._logs(c, middle + half * y, cut)
+                    log_size, loss = self._logs(c, middle + half * y)
                     weights.append(half * w * log_size.exp())
                     losses.append(loss)
         return weights, losses, error.abs_upper()
 
-    def _logs(self, c: Any, x: Any, cut: Cut | None) -> tuple[Any, Any]:
-        """log P e^(c L), with the factor of a cut, and the loss."""
+    def _logs(self, c: Any, x: Any) -> tuple[Any, Any]:
+        """log P e^(c L), and the loss."""
         log_p, loss = self.logs(x)
-        log_size = log_p + c * loss
-        return (log_size if cut is None else log_size + cut.log_factor(x)), loss
+        return log_p + c * loss, loss
 
     def _range(self, x: Any) -> Any:
         slopes = [y.slope(x) for y in (*self.p, *self.q)]
         return max((abs(y - z) for y in slopes for z in slopes), key=number)
 
-    def _log_bound(
-        self, c: Any, middle: Any, half: Any, times: tuple[float, float], cut: Cut | None
-    ) -> Any:
+    def _log_bound(self, c: Any, middle: Any, half: Any, times: tuple[float, float]) -> Any:
         """log of a bound of |P e^(s L)| on the ellipse around a panel; None if it is not known."""
         found = []
         with precision(ROUGH):
             for i in range(2 * _BOXES):
                 across = arb(_LONG * ((2 * (i // 2) + 1) / _BOXES - 1), _LONG / _BOXES)
                 box = middle + half * acb(across, arb((i % 2 - 0.5) * _HIGH, _HIGH / 2))
-                log_size, loss = self._logs(c, box, cut)
+                log_size, loss = self._logs(c, box)
                 fall = loss.imag.lower()
                 value = log_size.real - fall * arb(times[0] if fall >= 0 else times[1])
                 if not value.is_finite():
@@ -256,17 +237,17 @@ class Curve:
         """Whether a panel is bounded well by its length."""
         if share < _SHORTEST or times[1] < math.inf:
             return share < _SHORTEST
-        (first, loss), (last, other) = (self._logs(c, x, None) for x in ends)
+        (first, loss), (last, other) = (self._logs(c, x) for x in ends)
         return (
             number(abs(other - loss)) * times[0] < _TURN and abs(number(first.real - last.real)) < 1
         )
 
-    def _on_panel(self, c: Any, ends: tuple[Any, Any], cut: Cut | None) -> Any:
+    def _on_panel(self, c: Any, ends: tuple[Any, Any]) -> Any:
         """log of a bound of |P e^(s L)| on the panel itself."""
         hull = (x.union(y) for x, y in zip(*((z.real, z.imag) for z in ends), strict=True))
-        return arb(self._logs(c, acb(*hull), cut)[0].real.upper())
+        return arb(self._logs(c, acb(*hull))[0].real.upper())
 
-    def float_nodes(self, c: float, height: float, cut: Cut | None) -> list[tuple[float, complex]]:
+    def float_nodes(self, c: float, height: float) -> list[tuple[float, Any]]:
         """log |w| and losses of a coarse sum, for choices."""
         low, high = self.reach(c, 10.0)
         found = []
@@ -275,7 +256,7 @@ class Curve:
             along = width + 4j * height * (1 - 2 * u)
             z = low + width * u + 4j * height * u * (1 - u)
             log_p, loss = self.float_logs(z)
-            log_size = log_p + c * loss + (0 if cut is None else cut.float_log(z))
+            log_size = log_p + c * loss
             found.append((log_size.real + math.log(abs(along) / _POINTS), loss))
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -22,7 +23,7 @@ from jaxdp.proof.balls import (
     total,
     within,
 )
-from jaxdp.proof.curve import Curve, Cut
+from jaxdp.proof.curve import Curve
 from jaxdp.proof.noises import Interval
 
 Atom = tuple[Any, Any]  # loss and mass, under P
@@ -33,8 +34,15 @@ Lines = list[Any]
 _RESTART = 32
 # Heights of polygons over the highest: their number, and how many of them serve every larger t
 _HEIGHTS, _STEEP = 14, 3
-# Ratio and number of stretches of t with a height each. chosen
-_STRETCH, _STRETCHES = 4.0, 30
+# Ratio and number of stretches of t with a height each, and how many at least are bounded, as ends
+# of curves are bounded coarsely on an endless one. chosen
+_STRETCH, _STRETCHES, _BOUNDED = 4.0, 30, 4
+
+
+# Cell of t over the inverse deviation of the loss and over t, and their number. chosen
+_CELL, _GROWTH, _MOST_CELLS = 0.08, 0.2, 1500
+# Places of a stretch at which floats look at a transform. chosen
+_TIMES = (1.0, 1.3, 1.7, 2.2, 2.8, 3.6)
 
 
 class Fractional(NamedTuple):
@@ -83,46 +91,58 @@ class Law:
             self._known[key] = build()
         return self._known[key]
 
-    def float_nodes(
-        self, c: float, level: int | None = None, cut: Cut | None = None
-    ) -> list[tuple[float, complex]]:
+    def float_nodes(self, c: float, level: int | None = None) -> list[tuple[float, Any]]:
         """log |w| and losses of a coarse sum on the axis or at a level of heights; for choices."""
 
-        def build() -> list[tuple[float, complex]]:
-            found = [] if cut else [(log_number(m) + c * number(x), x) for x, m in self.atoms]
+        def build() -> list[tuple[float, Any]]:
+            found = [(log_number(m) + c * number(x), x) for x, m in self.atoms]
             found = [(size, complex(number(x))) for size, x in found]
             for curve in self.curves:
-                height = 0.0 if level is None else curve.highest(cut) * 2.0**-level
-                found += curve.float_nodes(c, height, cut)
+                height = 0.0 if level is None else curve.highest() * 2.0**-level
+                found += curve.float_nodes(c, height)
             return found
 
-        return self._cached((c, level, cut), build)
+        return self._cached((c, level), build)
 
-    def log_moment(self, c: float, cut: Cut | None = None) -> float:
+    def log_moment(self, c: float) -> float:
         """log M(c) in floating point, for choices."""
         if self.variance is not None:
             return (c * c + c) * number(self.variance) / 2
         return self._cached(
-            ("moment", c, cut), lambda: log_sum([x for x, _ in self.float_nodes(c, None, cut)])
+            ("moment", c), lambda: log_sum([x for x, _ in self.float_nodes(c, None)])
         )
 
-    def log_tail(self, c: float, t: float, cut: Cut | None = None) -> tuple[float, int]:
-        """log of about what `tail` bounds, and the level of the best height; for choices."""
+    def level(self, c: float, t: float) -> tuple[float, int]:
+        """log of the sum of |w e^(i t L)| along the best polygon, and its level; for choices."""
         return min(
-            (log_sum([x - t * loss.imag for x, loss in self.float_nodes(c, k, cut)]), k)
+            (log_sum([x - t * loss.imag for x, loss in self.float_nodes(c, k)]), k)
             for k in range(_HEIGHTS if self.curves else 1)
         )
 
+    def log_tail(self, c: float, t: float) -> float:
+        """log of about what `tail` bounds; for choices."""
+        if not self.curves or len(self.curves) + len(self.atoms) == 1:
+            return self.level(c, t)[0]
+        nodes, whole = self.float_nodes(c), self.log_moment(c)
+        sizes = [(math.exp(x - whole), loss.real) for x, loss in nodes]
+        found = []
+        for k in range(_BOUNDED):
+            times = [t * _STRETCH**k * ratio for ratio in _TIMES]
+            largest = max(abs(sum(w * cmath.exp(1j * s * x) for w, x in sizes)) for s in times)
+            log_largest = whole + math.log(max(largest, 1e-300))
+            found.append(min(log_largest, self.level(c, times[0])[0]))
+        return max(found)
+
     def nodes(
-        self, c: Any, level: int | None, times: tuple[float, float], nats: float, cut: Cut | None
+        self, c: Any, level: int | None, times: tuple[float, float], nats: float
     ) -> tuple[Lines, Lines, Any]:
         """Weights, losses and the error of M(c + i t) = sum w e^(i t L), t in `times`.
 
-        The error is about e^-nats M(c). With a cut, of the curves times its factor.
+        The error is about e^-nats M(c).
         """
 
         def build() -> tuple[Lines, Lines, Any]:
-            atoms = [] if cut else self.atoms
+            atoms = self.atoms
             weights = [acb(m * (c * x).exp()) for x, m in atoms]
             losses, error = (
                 [acb(x) for x, _ in atoms],
@@ -130,36 +150,24 @@ class Law:
             )
             goal = self.log_moment(number(c)) - nats - math.log(1 + len(self.curves))
             for curve in self.curves:
-                height = 0.0 if level is None else curve.highest(cut) * 2.0**-level
-                more = curve.nodes(c, height, times, goal, cut)
+                height = 0.0 if level is None else curve.highest() * 2.0**-level
+                more = curve.nodes(c, height, times, goal, nats)
                 weights, losses, error = weights + more[0], losses + more[1], error + more[2]
             return weights, losses, error
 
-        return self._cached((number(c), level, times, nats, cut, ctx.prec), build)
+        return self._cached((number(c), level, times, nats, ctx.prec), build)
 
-    def cut(self, epsilon: float, place: float, share: float) -> Cut | None:
-        """A cut where the loss is a share of epsilon, as wide as a share of the way to epsilon."""
-        places = []
-        for loss in (place * epsilon, epsilon):
-            for curve in self.curves:
-                ends = curve.reach(0.0, 60.0)
-                if curve.float_logs(ends[0])[1].real < loss <= curve.float_logs(ends[1])[1].real:
-                    places.append(curve.crossing(loss, *ends))
-        if self.atoms or len(places) < 2:
-            return None
-        return Cut(places[0], share * (places[1] - places[0]))
-
-    def real(self, c: Any, nats: float, cut: Cut | None = None) -> Any:
+    def real(self, c: Any, nats: float) -> Any:
         """M(c), c >= 0."""
         if self.variance is not None:
             return ((c * c + c) * self.variance / 2).exp()
-        weights, _, error = self.nodes(c, None, (0.0, 0.0), nats, cut)
+        weights, _, error = self.nodes(c, None, (0.0, 0.0), nats)
         return total(w.real for w in weights) + within(error)
 
-    def line(self, c: Any, step: Any, count: int, nats: float, cut: Cut | None = None) -> Lines:
+    def line(self, c: Any, step: Any, count: int, nats: float) -> Lines:
         """M(c + i step j), j = 0, ..., count."""
         end = number(step) * count * 1.001
-        weights, losses, error = self.nodes(c, 0 if self.curves else None, (0.0, end), nats, cut)
+        weights, losses, error = self.nodes(c, 0 if self.curves else None, (0.0, end), nats)
         around = acb(within(error), within(error))
         turn = [(acb(0, 1) * step * x).exp() for x in losses]
         now = weights
@@ -173,27 +181,61 @@ class Law:
             now = [x * y for x, y in zip(now, turn, strict=True)]
         return out
 
-    def tail(self, c: Any, start: float, nats: float, cut: Cut | None = None) -> Any:
-        """At least |M(c + i t)| for every t >= start.
+    def tail(self, c: Any, start: float, nats: float, stop: float = math.inf) -> Any:
+        """At least |M(c + i t)|, start <= t <= stop.
 
         The sum of |w e^(i t L)| along a polygon falls with t. A stretch of t has its own height, as
         low ones have few panels only where t is bounded; the highest serve every larger t.
         """
         with precision(ROUGH):
-            whole, found, t = self.real(c, nats, cut), arb(0), start
-            for _ in range(_STRETCHES if self.curves else 0):
-                level = self.log_tail(number(c), t, cut)[1]
-                end = math.inf if level < _STEEP else _STRETCH * t
-                weights, losses, error = self.nodes(c, level, (t, end), nats, cut)
+            whole, found, t = self.real(c, nats), arb(0), start
+            for i in range(_STRETCHES if self.curves else 0):
+                level = self.level(number(c), t)[1]
+                end = math.inf if level < _STEEP and i >= _BOUNDED else min(_STRETCH * t, stop)
+                weights, losses, error = self.nodes(c, level, (t, end), nats)
                 falls = (arb(max(x.imag.lower(), arb(0))) for x in losses)
                 sizes = (
                     abs(w) * (-fall * arb(t)).exp() for w, fall in zip(weights, falls, strict=True)
                 )
-                found = arb.max(found, (total(sizes) + error).abs_upper())
-                if end == math.inf:
+                bound = (total(sizes) + error).abs_upper()
+                if end < math.inf and len(self.curves) + len(self.atoms) > 1:
+                    bound = arb.min(bound, self._cells(c, t, end, nats))
+                found = arb.max(found, bound)
+                if end >= stop:
                     return arb.min(found, whole)
                 t = end
             return whole
+
+    def _cells(self, c: Any, start: float, end: float, nats: float) -> Any:
+        """At least |M(c + i t)|, start <= t <= end, where atoms and curves cancel each other.
+
+        |M|^2 = sum w w' cos(t (L - L')) over nodes, whose second derivative is at most
+        2 (M(c) S2 - S1^2) for the moments S of L: Taylor's bound on each cell.
+        """
+        weights, losses, error = self.nodes(c, None, (0.0, end), nats)
+        weights, losses = [w.real for w in weights], [x.real for x in losses]
+        whole = total(weights)
+        mean = (total(w * x for w, x in zip(weights, losses, strict=True)) / whole).mid()
+        losses = [x - mean for x in losses]
+        first = total(w * x for w, x in zip(weights, losses, strict=True))
+        second = total(w * x * x for w, x in zip(weights, losses, strict=True))
+        curve = (whole * second - first * first).abs_upper()
+        widest = _CELL * number(whole) / math.sqrt(max(number(curve), 1e-300))
+        if (end - start) / widest > _MOST_CELLS:
+            return whole
+        found, t = arb(0), start
+        while t < end:
+            on_time()
+            width = min(_GROWTH * t, widest)
+            turned = [w * acb(0, x * arb(t)).exp() for w, x in zip(weights, losses, strict=True)]
+            at = sum(turned, acb(0))
+            moved = sum((v * x for v, x in zip(turned, losses, strict=True)), acb(0))
+            slope = 2 * (at.conjugate() * acb(0, 1) * moved).real
+            square = at.real**2 + at.imag**2
+            ahead = square + slope * arb(width) + curve * arb(width) ** 2
+            found = arb.max(found, arb.max(square, ahead).abs_upper())
+            t += width
+        return found.sqrt() + error
 
     def profile(self, epsilon: Any) -> Any:
         """E (1 - e^(epsilon - L))_+ over finite losses, in closed form."""

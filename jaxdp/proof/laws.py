@@ -80,8 +80,10 @@ def _atoms(pair: Pair, exchanged: bool) -> Law | None:
         return None
     build, names = _DISCRETE[noise]
     (shift,) = _numbers(pair, "shift")
-    if noise != "Staircase" and shift.denominator != 1:
-        raise ValueError(f"shift must be whole for a discrete noise, got {float(shift)}")
+    if noise != "Staircase":
+        if shift.denominator != 1:
+            raise ValueError(f"shift must be whole for a discrete noise, got {float(shift)}")
+        shift = int(shift)
     return build(*_numbers(pair["noise"], *names), shift)
 
 
