@@ -24,6 +24,8 @@ _FINEST = 64
 _GAIN, _ENDS = 1.05, (1.0, 8.0, 64.0, 512.0)
 # Trials of the size of delta, and points from which two have to do. chosen
 _TRIALS, _SLOW = 3, 300
+# Trials of a longer sum, where floats stopped too soon. chosen
+_LONGER = 5
 # Points times nodes at most. chosen: seconds
 _WORK = 3e6
 
@@ -53,21 +55,13 @@ class Composition:
         natural = [(n, law) for n, law in releases if law.variance is not None]
         self.variance = total(n * law.variance for n, law in natural)
         self.laws = [(n, law) for n, law in releases if law.variance is None]
-        self.mass = arb(1)
-        for n, law in releases:
-            self.mass *= (1 - law.infinite) ** n
+        self.mass = math.prod(((1 - law.infinite) ** n for n, law in releases), start=arb(1))
         self.nats = 40.0
-
-    def nats_of(self, n: int) -> float:
-        """Nats to which M of a law is resolved."""
-        return self.nats + math.log(n)
 
     def moment(self, c: Any) -> Any:
         """M(c) of all releases."""
-        value = ((c * c + c) * self.variance / 2).exp()
-        for n, law in self.laws:
-            value *= law.real(c, self.nats_of(n)) ** n
-        return value
+        parts = (law.real(c, self.nats + math.log(n)) ** n for n, law in self.laws)
+        return math.prod(parts, start=((c * c + c) * self.variance / 2).exp())
 
     def log_moment(self, c: float) -> float:
         """log M(c), for choices."""
@@ -78,16 +72,14 @@ class Composition:
         """M(c + i step j), j = 0, ..., count, apart from the variance."""
         whole = [acb(1)] * (count + 1)
         for n, law in self.laws:
-            line = law.line(c, step, count, self.nats_of(n))
+            line = law.line(c, step, count, self.nats + math.log(n))
             whole = [x * y**n for x, y in zip(whole, line, strict=True)]
         return whole
 
     def tail(self, c: Any, start: float, stop: float) -> Any:
         """At least |M(c + i t)|, start <= t <= stop, apart from the variance."""
-        value = arb(1)
-        for n, law in self.laws:
-            value *= law.tail(c, start, self.nats_of(n), stop) ** n
-        return value
+        tails = (law.tail(c, start, self.nats + math.log(n), stop) ** n for n, law in self.laws)
+        return math.prod(tails, start=arb(1))
 
     def log_tail(self, c: float, t: float) -> float:
         """log of `tail`, for choices."""
@@ -105,11 +97,6 @@ class Composition:
             return None
         offset = sum((n * x[1] for (n, _), x in zip(self.laws, found, strict=True)), Fraction(0))
         return unit, offset
-
-
-def markov(v: Any) -> Any:
-    """k(v) of the theorem."""
-    return v**v / (1 + v) ** (1 + v) if v > 0 else arb(1)
 
 
 def bracket(
@@ -172,7 +159,7 @@ def _evaluate(whole: Composition, choice: Choice) -> Bracket:
     alias = arb(0)
     for tilt in tilts:
         v = arb(tilt)
-        size = markov(v) * whole.moment(v) * (-v * epsilon).exp()
+        size = _markov(v) * whole.moment(v) * (-v * epsilon).exp()
         ratio = (-abs(v - c) * arb(period)).exp()
         alias += size * ratio / (1 - ratio)
     upper = arb((found + rest).upper())
@@ -185,7 +172,7 @@ def _aliases(whole: Composition, choice: Choice, goal: float) -> tuple[list[floa
     c, epsilon = choice.tilt, float(whole.epsilon)
 
     def period(v: float) -> float:
-        moment = log_number(markov(arb(v))) + whole.log_moment(v)
+        moment = log_number(_markov(arb(v))) + whole.log_moment(v)
         return (moment - v * epsilon - goal) / abs(v - c)
 
     right = [c + j / choice.deviation for j in _STEPS] + [c * g for g in _RIGHT]
@@ -220,8 +207,7 @@ def _on_line(
     """Steps 2 to 4: the sum, its rest, and the gap of the smoothing."""
     step, epsilon = 2 * arb.pi() / arb(period), ball(whole.epsilon)
     width = 2 * math.pi / period
-    count = _count(whole, choice, width, goal)
-    start = count * width * (1 - 1e-12)
+    count, most = _count(whole, choice, width, goal)
     lift = (-c * epsilon).exp() / arb.pi()
 
     def rest(variance: Any, parts: list[Any]) -> Any:
@@ -231,8 +217,13 @@ def _on_line(
             lift * bound * fall / arb(t) for (t, bound), fall in zip(parts, falls, strict=True)
         )
 
-    smooth, variance = arb(0), whole.variance
-    parts = [(start, whole.tail(c, start, math.inf))]
+    smooth, variance, parts, start = arb(0), whole.variance, [], 0.0
+    for attempt in range(_LONGER):
+        count = min(math.ceil(count * 1.3), most) if attempt else count
+        start = count * width * (1 - 1e-12)
+        parts = [(start, whole.tail(c, start, math.inf))]
+        if count == most or log_number(rest(variance, parts)) <= goal:
+            break
     if log_number(rest(variance, parts)) > goal:
         smooth, parts = _smoothing(whole, c, start, goal, rest)
         variance += smooth
@@ -272,10 +263,11 @@ def _smoothing(
     return found
 
 
-def _count(whole: Composition, choice: Choice, width: float, goal: float) -> int:
-    """Points after which the rest is below the goal; at most as many as take seconds."""
+def _count(whole: Composition, choice: Choice, width: float, goal: float) -> tuple[int, int]:
+    """Points after which the rest is below the goal; and as many as take seconds."""
     work = sum(len(law.float_nodes(choice.tilt)) for _, law in whole.laws) + 1
-    last = min(whole.most_points, int(_WORK / work)) * width
+    most = min(whole.most_points, int(_WORK / work))
+    last = most * width
     start = min(max(6.0 / choice.deviation, width), last)
     variance, c = number(whole.variance), choice.tilt
     lift = (c * c + c) * variance / 2 - c * float(whole.epsilon) - math.log(math.pi)
@@ -284,7 +276,7 @@ def _count(whole: Composition, choice: Choice, width: float, goal: float) -> int
         if rest < goal:
             break
         start = min(1.15 * start, last)
-    return math.ceil(start / width)
+    return math.ceil(start / width), most
 
 
 def _summed(
@@ -300,3 +292,8 @@ def _summed(
             sums[i] += term.real * (1 if once else 2)
         whole.progress(j, count)
     return sums
+
+
+def _markov(v: Any) -> Any:
+    """k(v) of the theorem."""
+    return v**v / (1 + v) ** (1 + v) if v > 0 else arb(1)

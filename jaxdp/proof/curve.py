@@ -121,9 +121,8 @@ class Curve:
                 arb(x) if y is None else y
                 for x, y in zip(self.reach(number(c), deviations), self.ends, strict=True)
             ]
-            left, right = (known is None for known in self.ends)
-            rest = self._below(c, ends[0]) if left else arb(0)
-            rest += self._above(c, ends[1]) if right else arb(0)
+            rest = self._below(c, ends[0]) if self.start is None else arb(0)
+            rest += self._above(c, ends[1]) if self.stop is None else arb(0)
             if log_number(rest) < log_goal or deviations > 1e4:
                 return ends[0], ends[1], rest.abs_upper()
             deviations *= 1.2
@@ -163,12 +162,7 @@ class Curve:
         return min(heights)
 
     def nodes(
-        self,
-        c: Any,
-        height: float,
-        times: tuple[float, float],
-        log_goal: float,
-        nats: float,
+        self, c: Any, height: float, times: tuple[float, float], log_goal: float, nats: float
     ) -> tuple[list[Any], list[Any], Any]:
         """Weights w, losses L and an error: the integral of P e^(s L) is the sum of w e^(i t L).
 

@@ -250,6 +250,15 @@ def test_a_bad_choice_is_wide_and_never_wrong(monkeypatch):
         assert good.upper <= found.upper
 
 
+def test_a_statement_is_left_open_when_its_time_is_over():
+    loss = 10 * sampled(1.0, 0.25, "remove")
+    proof = dp.verify(loss, 2.0, 0.5, seconds=1e-6)
+    assert (proof.proved, float(proof.upper)) == (None, 1.0)
+    assert dp.verify(loss, 2.0, 0.5).proved is True
+    with pytest.raises(ValueError, match="seconds must be above 0"):
+        dp.verify(loss, 2.0, 0.5, seconds=0.0)
+
+
 def missing_exchange(monkeypatch):
     whole = laws._mixture
     monkeypatch.setattr(
