@@ -40,7 +40,7 @@ _STRETCH, _STRETCHES, _BOUNDED = 4.0, 30, 4
 
 
 # Cell of t over the inverse deviation of the loss and over t, and their number. chosen
-_CELL, _GROWTH, _MOST_CELLS = 0.08, 0.2, 1500
+_CELL, _GROWTH, _MOST_CELLS = 0.08, 0.2, 500
 # Places of a stretch at which floats look at a transform. chosen
 _TIMES = (1.0, 1.3, 1.7, 2.2, 2.8, 3.6)
 
@@ -198,7 +198,8 @@ class Law:
                     abs(w) * (-fall * arb(t)).exp() for w, fall in zip(weights, falls, strict=True)
                 )
                 bound = (total(sizes) + error).abs_upper()
-                if end < math.inf and len(self.curves) + len(self.atoms) > 1:
+                several = len(self.curves) + len(self.atoms) > 1
+                if end < math.inf and several and not bound < whole / 2:
                     bound = arb.min(bound, self._cells(c, t, end, nats))
                 found = arb.max(found, bound)
                 if end >= stop:
