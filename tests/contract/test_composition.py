@@ -76,7 +76,7 @@ AT = {
 # One for each engine and each way in which pairs are built.
 QUICK = ("gaussian", "laplace", "guarantees", "removed_gaussian")
 # Of those, what compiles with its derivatives in less than 20 s.
-TRACED = ("gaussian", "laplace", "removed_gaussian")
+TRACED = ("gaussian", "removed_gaussian")
 
 
 # Weights of a central difference of the sixth order.
@@ -247,6 +247,7 @@ def test_epsilon_and_calibrations_follow():
     check(multiplier, {"q": 0.01})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("ratio", "q", "order"), [(1, 0.01, 3), (1, 0.01, 15), (0.5, 0.05, 9)])
 def test_the_moment_of_a_sampled_gaussian_moves_with_its_ratio(ratio, q, order):
     """The nodes of the sum are constants to derivatives: with moving steps it was 4 % off."""
@@ -256,6 +257,7 @@ def test_the_moment_of_a_sampled_gaussian_moves_with_its_ratio(ratio, q, order):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("power", "scale", "order"), [(1.5, 0.5, 1.1), (5.0, 1.5, 3.0)])
 def test_the_divergence_of_subbotin_noise_moves_with_its_middle(power, scale, order):
     check(lambda at: dp.Subbotin(at["scale"], power).renyi(1.0, order), {"scale": scale})

@@ -22,12 +22,12 @@ SLICE = r"^(Gaussian|Laplace|GDP|PureDP|Budget|to_|dpsgd|calibrate|optimal_|glm|
 
 def test_a_slice_of_the_campaign_finds_nothing():
     """In a process of its own, where beartype does not check arguments first."""
-    asked = {"CALLS": "900", "SEED": "0", "NAMES": SLICE}
+    asked = {"CALLS": "250", "SEED": "0", "NAMES": SLICE}
     environment = {f"JAXDP_FUZZ_{name}": value for name, value in asked.items()}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = process("-W", "error", fuzz.__file__, **environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert int(done.stdout.split()[0]) >= 800
+    assert int(done.stdout.split()[0]) >= 200
 
 
 NAMESPACES = ("audit", "optimal", "own", "risk", "solvers", "tables")

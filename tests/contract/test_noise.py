@@ -105,23 +105,32 @@ CHECKS = tuple(
 )
 
 
-# Seconds. measured: `pytest -m long --durations=0`; what takes less than 5 runs by default.
+# What compiles for longer than two seconds is long. measured: `pytest --durations=0`
+_SUBBOTIN, _OWN = {"subbotin_low", "subbotin_high"}, {"own_logistic", "own_sech"}
 SLOW = {
-    "delta": {
-        "subbotin_low": 12,
-        "own_logistic": 9,
-        "own_sech": 9,
-        "flipped_huber": 9,
-        "subbotin_high": 6,
+    "delta": {*_SUBBOTIN, *_OWN, "flipped_huber", "offset_gaussian"},
+    "divergence": {*_SUBBOTIN, *_OWN},
+    "gradients": {
+        *_SUBBOTIN,
+        *_OWN,
+        "discrete_gaussian",
+        "discrete_laplace",
+        "flipped_huber",
+        "offset_gaussian",
+        "staircase",
     },
-    "gradients": {"discrete_gaussian": 17, "flipped_huber": 6, "subbotin_low": 5, "staircase": 5},
+    "bad_input_is_never_private": {*_SUBBOTIN, "own_logistic"},
+    "moments": {"own_logistic"},
+    "sampler": {*_OWN},
+    "survival": {*_SUBBOTIN},
+    "transformations": {*_SUBBOTIN, *_OWN},
 }
 CONTRACT = [
     pytest.param(
         check,
         case,
         id=f"{check.__name__}-{case.name}",
-        marks=pytest.mark.long if case.name in SLOW.get(check.__name__[6:], {}) else (),
+        marks=pytest.mark.long if case.name in SLOW.get(check.__name__[6:], ()) else (),
     )
     for check in CHECKS
     for case in CASES

@@ -150,6 +150,7 @@ def test_in_a_trace_nodes_that_end_early_claim_nothing(question, argument):
     assert whole < (-40.0 if question == "log_delta" else 12.0)
 
 
+@pytest.mark.long
 def test_what_a_law_leaves_out_counts_once_a_release():
     """Of 4 releases 4 times; of nodes that reach far it is nothing."""
     found = float((4 * dp.privacy_loss(short(1.0, 4.0, BEYOND_FOUR))).log_delta(20.0))
@@ -254,6 +255,7 @@ def test_a_wrong_lattice_is_refused(case):
         loss.epsilon(1e-3)
 
 
+@pytest.mark.long
 def test_in_a_trace_a_wrong_lattice_claims_nothing():
     @jax.jit
     def log_delta(unit):
@@ -265,7 +267,7 @@ def test_in_a_trace_a_wrong_lattice_claims_nothing():
     np.testing.assert_allclose(log_delta(np.log(3.0)), known, rtol=1e-7)
 
 
-@pytest.mark.parametrize(("often", "rarely"), [(0.9, 0.3), (0.75, 0.25)])
+@pytest.mark.parametrize(("often", "rarely"), [pytest.param(0.9, 0.3, marks=LONG), (0.75, 0.25)])
 def test_kinks_without_atoms_are_atoms_anywhere(often, rarely):
     pair = answer(often, rarely, np.nan, kind="kinks")
     loss = COUNT * dp.privacy_loss(pair)

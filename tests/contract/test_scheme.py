@@ -94,6 +94,7 @@ def test_json_is_the_same_loss(name):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TRACED)
 def test_a_single_release_has_derivatives_and_traces(name):
     build = SCHEMES[name]

@@ -59,6 +59,7 @@ def delta_of(releases, epsilon):
 HEIGHTS = st.floats(0.01, 3.0)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=4)
 @given(
     st.tuples(HEIGHTS, HEIGHTS, HEIGHTS, HEIGHTS),
@@ -100,6 +101,7 @@ def averaged_laplaces(first, second, epsilon):
     return float(mp.log((ends + between) / 2))
 
 
+@pytest.mark.long
 def test_two_laplaces():
     """In between, at an atom, right above it, below 0, and near the largest loss."""
     scale = float(np.sqrt(2.0) / 1.1)

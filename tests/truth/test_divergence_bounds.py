@@ -90,6 +90,7 @@ def composed(name, kind, count):
     return loss if kind == "alone" else loss + released(beside[kind])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["alone", "a Gaussian", "a Laplace", "sampled"])
 @pytest.mark.parametrize("name", names(("discrete_laplace",)))
 def test_epsilon_is_at_most_that_of_the_best_order(name, kind):
@@ -106,6 +107,7 @@ def test_epsilon_is_at_most_that_of_the_best_order(name, kind):
         assert float(loss.log_delta(epsilon)) <= np.log(1e-6) + 4e-6
 
 
+@pytest.mark.long
 def test_calibration_where_no_grid_resolves_delta():
     def counts(number):
         return dp.calibrate(lambda s: number * released(dp.DiscreteGaussian(s)), (2.0, 1e-6))

@@ -53,6 +53,7 @@ def test_epsilon_is_no_more_than_the_best_order_proves():
     assert np.all(np.diff(found) >= 0)
 
 
+@pytest.mark.long
 def test_what_meets_a_smaller_delta_meets_a_larger_one():
     """Along a batch of 2 by 5 in which rare hits make brackets wide."""
     sigma, q = np.array([[0.6], [1.0]]), np.array([[1e-5], [1e-8]])
@@ -128,15 +129,19 @@ SCHEMES = [
 ]
 SIZES = {"dataset_size": 100, "batch_size": 10}
 SCHEMES += [
-    (2.0, dp.dpsgd.Phase(0.5, **SIZES, steps=9, sampling="without_replacement"), name, 1)
+    pytest.param(
+        *(2.0, dp.dpsgd.Phase(0.5, **SIZES, steps=9, sampling="without_replacement"), name, 1),
+        marks=() if name == "add_remove" else pytest.mark.long,
+    )
     for name in ("add_remove", "replace_one")
 ]
 SCHEMES += [
-    (
+    pytest.param(
         2.0,
         dp.dpsgd.Phase(0.5, **SIZES, steps=9, sampling="truncated", batch_size_limit=12),
         "add_remove",
         1,
+        marks=pytest.mark.long,
     )
 ]
 

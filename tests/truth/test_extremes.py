@@ -145,6 +145,7 @@ HUGE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", HUGE)
 def test_losses_beyond_doubles_fail_closed(kind):
     """Two releases never cost less than one, however large their losses are."""

@@ -102,6 +102,7 @@ def test_lattices_and_steps():
         assert upper - lower < 0.02 * truth
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=8)
 @given(
     st.integers(0, 300),

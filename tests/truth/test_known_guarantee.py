@@ -74,6 +74,7 @@ def with_a_gaussian(e, n, mu, epsilon):
     return mp.fsum(mass * beyond(loss) for loss, mass in atoms(e, n))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("e", "n", "mu", "tolerance"),
     [(0.1, 2000, 0.05, 1e-8), (1.0, 400, 0.05, 1e-8), (1.0, 100, 1e-3, 1e-3)],

@@ -168,6 +168,7 @@ def test_responses_with_a_common_unit():
     check(losses[0] + losses[1], totals, 8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("epsilon", "count", "at", "width"),
     [

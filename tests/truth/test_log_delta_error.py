@@ -35,6 +35,7 @@ def test_gaussians(count, scale):
     assert np.min(truth) < -150
 
 
+@pytest.mark.long
 def test_where_the_bound_is_wide_it_says_so():
     """Beside a Gaussian so wide that it hides no atom no sum settles: the grid bounds the error."""
     laplaces = 20 * loss_of(dp.Laplace(10.0))

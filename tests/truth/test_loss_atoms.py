@@ -61,6 +61,7 @@ def test_a_sampled_law_is_as_many_atoms(name):
         np.testing.assert_allclose(pair.renyi(order), truth, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_more_atoms_than_nodes_are_bounded():
     """Groups of atoms: the second rule differs by more than the first one's error."""
     noise, shift = dp.DiscreteLaplace(2e4), 1e4

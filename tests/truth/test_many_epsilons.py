@@ -151,6 +151,7 @@ def test_ends_and_bad_values_among_many():
     np.testing.assert_allclose(found[[0, 1, 2, 3, 9]], alone, rtol=1e-9)
 
 
+@pytest.mark.long
 def test_traced_values_have_no_contours_of_their_loss(monkeypatch):
     def refused(*_):
         raise AssertionError("traced")

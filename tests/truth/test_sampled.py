@@ -81,6 +81,7 @@ def test_sampling_everything_is_no_sampling():
     np.testing.assert_allclose(replaced.delta(1.0), 0.50986166005467, rtol=1e-13)
 
 
+@pytest.mark.long
 def test_epsilon_meets_delta_as_reported():
     scale = jnp.array([0.7, 1.0, 2.0])[:, None]
     release = dp.Mechanism(dp.Gaussian(scale), 1.0, 0.02, "add_remove")
@@ -94,7 +95,7 @@ def test_epsilon_meets_delta_as_reported():
 
 
 # Every one takes a second or two.
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(
     log_q=st.floats(-8, -0.1),
     log_scale=st.floats(-2.5, 5.5),
@@ -219,6 +220,7 @@ def test_a_batch_in_which_all_records_take_part(relation):
     assert bool(jnp.all((value >= truth - 1e-13) & (value < truth + 1e-9)))
 
 
+@pytest.mark.long
 def test_one_rare_large_loss_decides():
     """Log deltas by convolutions on a grid; 1e5 steps, .1 expected samples."""
     sigma, q = np.array([0.7, 0.7, 0.7, 0.5]), np.full(4, 1e-6)

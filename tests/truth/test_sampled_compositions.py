@@ -123,6 +123,7 @@ def atoms_of(noise, shift, q, relation):
     return np.log(p[held] / other[held]), p[held]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("relation", ["remove", "add"])
 @pytest.mark.parametrize(
     ("noise", "shift"), [(dp.DiscreteLaplace(2.0), 5.0), (dp.DiscreteGaussian(1.7), 2.0)]

@@ -39,6 +39,7 @@ def twice(q, scale, epsilon):
         return float(mp.log(mp.quad(weighed, points)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("q", "scale", "epsilon"),
     [
@@ -89,6 +90,7 @@ def test_many_sampled_gaussians(q, scale, count, epsilon, tilt):
     assert error < 1e-7
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1e13, 1e15, 2.0**53, 1e17])
 def test_huge_counts(count):
     """In the limit a Gaussian: what rounding hides is refused, and never too good."""

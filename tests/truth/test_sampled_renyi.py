@@ -86,6 +86,7 @@ def test_slopes_of_divergences_where_hits_at_every_order_matter():
     np.testing.assert_allclose(slope, (next(ends) - next(ends)) / 8e-6, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_epsilon_is_that_of_a_peers_orders():
     """What dp_accounting finds with the same orders, to a millionth."""
     rdp = pytest.importorskip("dp_accounting.rdp")
@@ -123,6 +124,7 @@ def test_moments_of_steep_ratios_keep_their_tails():
             assert abs(value / truth - 1) < 1e-7, (shift, q, w)
 
 
+@pytest.mark.long
 @pytest.mark.xfail(reason="the slope in q is not that of its limit at q = 1", strict=True)
 @pytest.mark.parametrize("relation", ["add", "remove"])
 def test_slopes_of_divergences_where_all_records_take_part(relation):

@@ -80,6 +80,7 @@ def loss_of(scale, bound, shift=1.0):
     return dp.privacy_loss(dp.Mechanism(dp.TruncatedLaplace(scale, bound), shift))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CASES[:5])
 def test_two_releases(case):
     epsilons = np.array([0.0, 0.2, 0.7, 1.3]) / case[0]

@@ -56,6 +56,11 @@ def test_the_site_has_every_page():
     assert pages | notebooks == listed
 
 
+def test_no_example_sets_jax_to_float64():
+    pages = [*DOCUMENTS, *(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "jaxdp").rglob("*.py")]
+    assert [x.name for x in pages if 'config.update("jax_enable_x64"' in x.read_text()] == []
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 

@@ -97,8 +97,8 @@ def _random_trainings(rng, lanes):
 
 
 def test_both_namespaces_bracket_the_same_log_delta():
-    """300 random trainings: neither bracket contradicts the other."""
-    loss, delta = _random_trainings(np.random.default_rng(7), 300)
+    """60 random trainings: neither bracket contradicts the other."""
+    loss, delta = _random_trainings(np.random.default_rng(7), 60)
     epsilon = np.asarray(loss.epsilon(delta))
     answers = jax.jit(lambda x: (x.log_delta(epsilon), x.log_delta_error(epsilon)))
     traced, traced_error = map(np.asarray, answers(loss))
@@ -123,6 +123,7 @@ print(programs[0], programs[3] > 0, programs[4], max(abs(answers[0] / answers[4]
 """
 
 
+@pytest.mark.long
 def test_a_sweep_compiles_once_when_that_pays():
     """The long sum of 2,048 lanes of a process; the answers differ by less than their errors."""
     tests = str(Path(__file__).parents[2])

@@ -138,6 +138,7 @@ def test_a_sweep_in_a_table_in_json_and_from_a_file(run, tmp_path):
         assert (bad.exit_code, named in bad.stderr) == (2, True)
 
 
+@pytest.mark.long
 def test_a_sweep_by_stripes_of_one_store(tmp_path):
     to = ["--delta", "1e-6", "--to", str(tmp_path / "grid.zarr"), "--chunk", "2", "--json"]
     missing = []

@@ -132,6 +132,7 @@ def log_delta_of_many(bound):
     return (400 * dp.privacy_loss(dp.ExponentialMechanism(bound))).log_delta(2.0)
 
 
+@pytest.mark.long
 def test_traces():
     values = jax.jit(jax.vmap(log_delta_of_many))(np.array([0.05, -1.0]))
     np.testing.assert_allclose(values[0], log_delta_of_many(0.05), rtol=1e-9)

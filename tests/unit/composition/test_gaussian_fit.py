@@ -62,6 +62,7 @@ def test_closed_forms_of_pure_privacy():
     assert largest * (1 - 1e-9) <= regret <= largest + 1e-6
 
 
+@pytest.mark.long
 def test_batches_traces_and_bad_input():
     losses = sampled(np.array([1.0, 2.0]), 0.01, 100)
     mu, regret = dp.gdp_with_regret(losses, np.array([[1e-10], [1e-6]]))

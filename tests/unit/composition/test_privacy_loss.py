@@ -165,6 +165,7 @@ def test_epsilon_is_on_the_safe_side(scale, count, log_delta):
         assert total.delta(epsilon * (1 - 1e-6)) > target
 
 
+@pytest.mark.long
 def test_monotone():
     """In the count, in epsilon and in the scale: one batch."""
     rng = np.random.default_rng(0)
@@ -201,6 +202,7 @@ def test_batches_are_worked_off_in_chunks():
     check_bound(table, dp.GDP(np.sqrt(20) / scale).log_delta(epsilon))
 
 
+@pytest.mark.long
 def test_batches_of_any_shape():
     """The spare lanes of a padded batch stay inside; an empty one is empty."""
     scale = jnp.linspace(3.0, 9.0, 6)

@@ -49,6 +49,7 @@ def test_inid_is_never_worse(family, sensitivities):
     assert error["inid"] <= min(error["spr"], error["iid"]) * (1 + 1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["gaussian", "laplace"])
 @pytest.mark.parametrize("power", [1.0, 2.0, 3.5])
 def test_inid_is_the_optimum_of_its_weighted_error(family, power):

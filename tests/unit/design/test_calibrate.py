@@ -105,6 +105,7 @@ def test_the_bracket():
         dp.calibrate(build, dp.Budget(1.0, 0.1), lower=0.0)
 
 
+@pytest.mark.long
 @pytest.mark.float64
 @pytest.mark.parametrize("family", FAMILIES)
 def test_derivatives_by_the_implicit_function_theorem(family):

@@ -53,6 +53,7 @@ def test_noise_multiplier_of_a_training_keeps_the_risk_and_no_less_would():
     )
 
 
+@pytest.mark.long
 @pytest.mark.float64
 def test_traced_targets_give_the_same():
     scale = jax.jit(lambda a: dp.calibrate(gaussian, Advantage(a)))(0.1)

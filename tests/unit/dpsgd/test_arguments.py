@@ -57,7 +57,11 @@ def test_a_budget_that_needs_no_noise():
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"sampling_prob": 0.01}, {"dataset_size": 1e3, "batch_size": 10.0}]
+    "sizes",
+    [
+        pytest.param({"sampling_prob": 0.01}, marks=pytest.mark.long),
+        {"dataset_size": 1e3, "batch_size": 10.0},
+    ],
 )
 def test_noise_is_traced_by_the_schedule(sizes):
     def least(schedule):

@@ -1,6 +1,7 @@
 """Where a training's records lie: on one device or several, in a file, behind a function."""
 
 import dataclasses
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -159,7 +160,6 @@ def test_four_devices_train_what_one_does():
 
 
 LARGE = """
-import resource
 import sys
 import jax
 jax.config.update("jax_enable_x64", True)
@@ -178,10 +178,14 @@ def loss(params, x):
     return (x @ params["w"] - 1.0) ** 2
 found = dp.dpsgd.train(loss, first, data, plan, optax.sgd(0.1), progress=False)
 assert np.isfinite(found["w"]).all()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+print(next(x.split()[1] for x in open("/proc/self/status") if x.startswith("VmHWM")))
 """
 
 
-def test_forty_gigabytes_train_in_four(tmp_path):
-    """A file without content, of which batches are read."""
-    assert float(run(LARGE, tmp_path / "records")) < 4.0
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux counts memory here")
+def test_forty_gigabytes_train_in_one(tmp_path):
+    """A file without content, of which batches are read.
+
+    `getrusage` would count what the process that started this one had in memory.
+    """
+    assert float(run(LARGE, tmp_path / "records")) / 2**20 < 1.0

@@ -179,6 +179,7 @@ def test_statement_says_the_numbers_rounded_up():
     assert "Guarantee: none" in str(nothing)
 
 
+@pytest.mark.long
 def test_far_too_much_noise_is_seen_under_jit():
     """There delta is below e^-100, which the search for the least noise looks at first."""
 

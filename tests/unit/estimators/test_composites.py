@@ -72,6 +72,7 @@ def fits_inside(fitted):
     return [x for part in held for x in fits_inside(part)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("ensemble", "targets", "fits"),
     [

@@ -140,6 +140,7 @@ def standardised(name):
     return features, data.targets
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not datasets.available("electricity"), reason="needs the local copy")
 def test_defaults_learn_electricity():
     """Without privacy .755; benchmarks/bench_estimators.py has 20 seeds and diffprivlib."""
@@ -154,6 +155,7 @@ def test_defaults_learn_electricity():
         assert float(model.guarantee_.delta(epsilon)) <= float(len(labels)) ** -2
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::jaxdp.estimators.BoundsWarning")
 def test_defaults_learn_from_few_records():
     """Mean of 5 keys. diffprivlib's best of three norms has .82 on breast cancer at epsilon 1."""

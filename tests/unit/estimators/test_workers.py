@@ -58,7 +58,11 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("main", [SEARCHES, SPAWNED, DASK], ids=["joblib", "spawn", "dask"])
+@pytest.mark.parametrize(
+    "main",
+    [SEARCHES, SPAWNED, pytest.param(DASK, marks=pytest.mark.long)],
+    ids=["joblib", "spawn", "dask"],
+)
 def test_workers_need_no_setting_and_share_no_noise(main, tmp_path):
     (tmp_path / "workers.py").write_text(MODULE)
     (tmp_path / "main.py").write_text(main)

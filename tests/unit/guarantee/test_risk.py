@@ -19,6 +19,7 @@ def test_advantage_of_a_gaussian(mu):
         assert 0 <= oracle.relative_error(float(dp.risk.advantage(dp.GDP(mu))), truth) < 1e-13
 
 
+@pytest.mark.long
 def test_advantage_is_what_the_tradeoff_allows():
     assert dp.risk.advantage(dp.ApproxDP(0.0, 1e-3)) == pytest.approx(1e-3, rel=1e-12)
     assert dp.risk.advantage(dp.PureDP(1.0)) == pytest.approx(np.tanh(0.5), rel=1e-12)
@@ -117,6 +118,7 @@ def advantage_of_rho(rho):
     return mp.tanh(epsilon / 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rho", [0.1, 1.0, 3.0])
 def test_advantage_of_concentrated_privacy_is_that_of_its_tradeoff(rho):
     truth = float(advantage_of_rho(rho))
@@ -126,6 +128,7 @@ def test_advantage_of_concentrated_privacy_is_that_of_its_tradeoff(rho):
     assert dp.risk.advantage(dp.ZCDP(0.0, 1.0)) == pytest.approx(0.6479182, abs=1e-7)
 
 
+@pytest.mark.long
 def test_bayes_risk_of_concentrated_privacy():
     kind, fpr = dp.ZCDP(0.0, 0.5), np.linspace(0.01, 0.99, 197)
     fnr = np.asarray(kind.tradeoff(fpr))

@@ -131,6 +131,7 @@ def test_a_batch_of_losses_has_epsilons_of_its_own():
     assert np.isnan(bad).any(axis=1).tolist() == [False, True, False]
 
 
+@pytest.mark.long
 @given(st.floats(1e-3, 8), st.floats(-30, 60))
 def test_profile_is_above_and_close(mu, epsilon):
     guarantee = dp.GDP(mu)

@@ -62,6 +62,7 @@ def check(scale, shift, epsilon):
         oracle.check_upper_bound(float(v), truth, (s, d, e))
 
 
+@pytest.mark.long
 def test_delta_around_every_kink():
     """Up to scales of 1e7; at 10 the sums end and the series begin, as at k / scale^2 = 0.4."""
     points = []
@@ -76,6 +77,7 @@ def test_delta_around_every_kink():
     check(*rows.T)
 
 
+@pytest.mark.long
 def test_delta_over_wide_ranges():
     count = 500
     scale = np.exp(GENERATOR.uniform(np.log(0.05), np.log(1e8), count))

@@ -61,6 +61,7 @@ class Unmarked(dp.own.NumericalNoise):
 PLAIN, KNOWN = Plain(jnp.array(2.0)), dp.Laplace(2.0)
 
 
+@pytest.mark.long
 def test_one_release_is_that_of_the_closed_form():
     epsilon = jnp.array([-0.4, -0.1, 0.0, 0.2, 0.45])
     found, truth = (noise.log_delta(1.0, epsilon) for noise in (PLAIN, KNOWN))
@@ -77,6 +78,7 @@ def test_one_release_is_that_of_the_closed_form():
     np.testing.assert_allclose(jnp.mean(jnp.abs(draws)), 2.0, rtol=0.05)
 
 
+@pytest.mark.long
 def test_divergences_of_two_tops():
     """Level near order 56: one at 0, one at 28."""
     order = 1.0 + jnp.linspace(0.9, 1.1, 21) * 57.6

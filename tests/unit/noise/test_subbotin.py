@@ -36,6 +36,7 @@ def test_tails_and_their_inverse(power):
     np.testing.assert_allclose(slope, np.exp(-noise.log_density(noise.quantile(0.2))), rtol=1e-13)
 
 
+@pytest.mark.long
 def test_quantile_derivative_in_power():
     for u in (1e-9, 0.3, 0.8):
         slope = jax.grad(lambda p, u=u: dp.Subbotin(1.0, p).quantile(u))(1.7)
@@ -43,6 +44,7 @@ def test_quantile_derivative_in_power():
         np.testing.assert_allclose(slope, (up - down) / 2e-5, rtol=1e-8)
 
 
+@pytest.mark.long
 def test_zcdp_is_close_to_the_least():
     for power in (1.05, 1.5, 1.9, 1.99):
         for shift in (1e-4, 0.5, 20.0):
@@ -126,6 +128,7 @@ def test_powers_next_to_one():
     assert -1.2e6 < slight < -1e4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [1, 10])
 def test_a_power_next_to_one_composes_as_the_laplace(count):
     near, laplace = (

@@ -44,7 +44,8 @@ def test_a_charge_that_is_cut_short_is_taken_back(tmp_path):
         assert ledger.steps == ()
     with at_most(len(before) + line):
         ledger.charge(dp.PureDP(0.5), name="ages")
-    assert (tmp_path / "budget").read_bytes() == (tmp_path / "other").read_bytes()
+    # Whole: it is read, and all but the time is the same.
+    assert dp.Ledger(tmp_path / "budget").steps == dp.Ledger(tmp_path / "other").steps != ()
 
 
 def test_a_budget_that_is_cut_short_is_taken_back(tmp_path):

@@ -78,6 +78,7 @@ def test_bad_scales_draw_nothing():
         assert jnp.isnan(whole_draws.draw(jax.random.key(0), given, (3,))).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["normal", "exponential", "huber", "offset"])
 def test_refined_decisions_agree_with_fast_ones(kind):
     """Where float64 decides, 32 digits decide the same."""

@@ -142,11 +142,20 @@ def test_a_plan_for_other_records_is_refused():
     ("name", "scaling", "optimum_value", "allocation", "step", "clip", "published", "error"),
     [
         ("california_housing", "raw", 0.3668935216, "inid", 0.215, 1.78, 0.1531, 0.0082),
-        ("california_housing", "standard", 0.4193644937, "spr", 0.1, 3.16, 0.00051, 0.00007),
-        ("electricity", "raw", 0.5568569454, "inid", 1.0, 2.57, 0.0114, 0.0017),
         *(
             pytest.param(*row, marks=pytest.mark.long)
             for row in (
+                (
+                    "california_housing",
+                    "standard",
+                    0.4193644937,
+                    "spr",
+                    0.1,
+                    3.16,
+                    0.00051,
+                    0.00007,
+                ),
+                ("electricity", "raw", 0.5568569454, "inid", 1.0, 2.57, 0.0114, 0.0017),
                 ("california_housing", "raw", 0.3668935216, "spr", 0.464, 1.78, 0.0249, 0.0020),
                 ("electricity", "raw", 0.5568569454, "spr", 1.0, 2.57, 0.00425, 0.00028),
                 ("electricity", "standard", 0.5101816652, "spr", 1.0, 2.57, 0.0016, 0.0002),

@@ -81,6 +81,7 @@ def test_a_penalty_takes_the_place_of_the_regularisation():
     np.testing.assert_allclose(strong.excess_risk, 2 / strong.temperature, rtol=1e-12)
 
 
+@pytest.mark.long
 def test_the_chain_draws_from_the_density():
     """Kolmogorov-Smirnov over 1,000 chains in one dimension: 1 false alarm in 1e6 runs."""
     made = make_plan(

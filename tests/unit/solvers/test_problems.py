@@ -84,6 +84,7 @@ def test_smoothness_says_where_it_comes_from():
     assert bounded.origin == "public"
 
 
+@pytest.mark.long
 def test_private_smoothness_costs_its_epsilon_and_is_bounded():
     bounds = np.abs(FEATURES).max(axis=0)
     keys = jax.random.split(jax.random.key(0), 400)

@@ -97,6 +97,7 @@ for at, what in enumerate((function, *made())):
 """
 
 
+@pytest.mark.long
 def test_another_process_resumes_whatever_its_hash_seed(tmp_path):
     """Sets are in another order there, and functions may call themselves or be local objects."""
     for seed in ("1", "17"):
@@ -153,6 +154,7 @@ def test_a_lost_worker_is_told(tmp_path):
         sweep(product, AXES, tmp_path / "grid.zarr", chunk=11, executor=pool)
 
 
+@pytest.mark.long
 def test_eight_devices_are_one():
     """Every block is on one device, what a composition computes too; the digits are the same."""
     code = """
@@ -190,6 +192,7 @@ sys.stdout.write(np.asarray(found["value"]).tobytes().hex())
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.long
 def test_failures_and_settings_beside_devices():
     """An error in one thread is the call's, failures are told, and x64 of one thread is kept."""
     code = """

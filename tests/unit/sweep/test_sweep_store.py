@@ -74,7 +74,7 @@ class Copy:
         xarray.testing.assert_identical(xarray.open_zarr(self.to).load(), expected)
 
 
-@damages(max_examples=50)
+@damages(max_examples=20)
 @given(place=st.sampled_from(FILES), at=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def test_flipped_bits(whole, place, at, bit):
     copy = Copy(whole)
@@ -84,6 +84,7 @@ def test_flipped_bits(whole, place, at, bit):
     copy.check(place)
 
 
+@pytest.mark.long
 @damages(max_examples=25)
 @given(place=st.sampled_from(FILES), at=st.floats(0, 1, exclude_max=True))
 def test_truncated_files(whole, place, at):
@@ -100,6 +101,7 @@ def test_deleted_files(whole, place):
     copy.check(place)
 
 
+@pytest.mark.long
 def test_swapped_files(whole):
     """Chunks of one variable, of two, and markers."""
     markers = [f"scale/.sweep/{number}.done" for number in range(2)]

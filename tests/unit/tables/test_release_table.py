@@ -125,7 +125,7 @@ ROUNDED = {
 }
 
 
-@pytest.mark.parametrize("values", ["equal", "random"])
+@pytest.mark.parametrize("values", ["equal", pytest.param("random", marks=pytest.mark.long)])
 def test_error_bars_hold_the_truth_at_their_level(values):
     """Of counts, sums and means with rounded values, and with hardly any noise."""
     random = np.random.default_rng(5)
@@ -138,7 +138,7 @@ def test_error_bars_hold_the_truth_at_their_level(values):
     for rho in (0.2, 1e4):
         releases = [COUNT, cells, *entries]
         made = dp.tables.plan({"rho": rho, "level": 0.9, "release": releases})
-        size, hits, sizes = 25, {}, {}
+        size, hits, sizes = 12, {}, {}
         for index in range(size):
             for row in dp.tables.release({"x": x, "town": names}, made, jax.random.key(index)).rows:
                 statistic = ROUNDED.get(row.name, {"statistic": row.category or row.name})
@@ -147,7 +147,7 @@ def test_error_bars_hold_the_truth_at_their_level(values):
                 hits[name] = hits.get(name, 0) + bool(error <= row.half_width * (1 + 1e-12))
                 sizes[name] = row.half_width
         # Below .9 by 3 standard deviations.
-        assert min(hits.values()) >= 0.72 * size, (rho, hits)
+        assert min(hits.values()) >= 0.64 * size, (rho, hits)
         assert sizes["hundredths"] < (0.02 if rho < 1 else 1e-4)
 
 
