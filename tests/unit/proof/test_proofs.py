@@ -279,6 +279,7 @@ def conjugate(monkeypatch):
 
 def no_tail(monkeypatch):
     monkeypatch.setattr(law.Law, "tail", lambda self, c, start, nats, stop: arb(0))
+    monkeypatch.setattr(law.Law, "log_tail", lambda self, c, t: -1000.0)
 
 
 def wrong_factor(monkeypatch):
