@@ -183,15 +183,16 @@ class Curve:
             first, last = panels.pop()
             ends = corner(first), corner(last)
             middle, half = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
-            bound, order = self._log_bound(c, middle, half, times), math.inf
+            bound: Any = self._log_bound(c, middle, half, times)
+            order = math.inf
             if bound is not None:
                 log_size = number(bound) + log_number(abs(half)) + 4
                 order = math.ceil((log_size - log_goal) / (2 * math.log(_RHO)))
             if order > most and not self._is_short(c, ends, last - first, times):
                 panels += [(first, (first + last) / 2), ((first + last) / 2, last)]
             elif order < 1 or order > most:
-                bound = bound if order < 1 else self._on_panel(c, ends)
-                error += 2 * abs(half) * bound.exp()
+                on_panel = bound if order < 1 else self._on_panel(c, ends)
+                error += 2 * abs(half) * on_panel.exp()
             else:
                 scale = abs(half) * bound.exp() * arb(64) / 15 / (1 - arb(_RHO) ** -2)
                 error += scale * arb(_RHO) ** (-2 * int(order))

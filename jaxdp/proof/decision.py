@@ -135,7 +135,7 @@ def bracket(statement: Statement, exchanged: bool, epsilon: Fraction, most_point
 
 
 def _of_finite(releases: Releases, epsilon: Fraction, most_points: int) -> Bracket:
-    tops = [(n, law.top) for n, law in releases]
+    tops: list[tuple[int, Any]] = [(n, law.top) for n, law in releases]
     bounded = all(top is not None for _, top in tops)
     if bounded and ball(epsilon) >= total(n * top for n, top in tops):
         return Bracket(arb(0), arb(0), 0)

@@ -69,12 +69,12 @@ def _residues(releases: list[tuple[int, Law]], epsilon: Fraction, size: int) -> 
     return value
 
 
-def _sum_of_residues(releases: list[tuple[int, Law]], epsilon: Any, size: int) -> Any:
+def _sum_of_residues(releases: list[tuple[int, Any]], epsilon: Any, size: int) -> Any:
     # 1 / (s (s + 1)) = 1 / (v^2 - 1/4) = -4 sum (2 v)^(2 i), s = v - 1/2, to the order needed.
     kernel = arb_poly([-4 * arb(4) ** (i // 2) if i % 2 == 0 else arb(0) for i in range(size)])
     terms: list[Any] = [(-epsilon, arb_poly([1]))]
     for n, law in releases:
-        shift, *numerators = law.fractional or ()
+        shift, *numerators = law.fractional
         a = ball(shift)
         sides = [arb_poly([f0 - f1 / 2, f1]) for f0, f1 in numerators]
         powers = [math.comb(n, k) * sides[0] ** (n - k) * sides[1] ** k for k in range(n + 1)]

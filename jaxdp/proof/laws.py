@@ -105,7 +105,9 @@ def _mixture(pair: Pair, exchanged: bool) -> Law:
         elif density.c == 0:
             (scale,) = _numbers(noise, "scale")
             fractional = _laplace(width / scale, None if bound is None else bound / scale)
-    return from_intervals(intervals(built, *sides), variance=variance, fractional=fractional)
+    return from_intervals(
+        intervals(built, sides[0], sides[1]), variance=variance, fractional=fractional
+    )
 
 
 def _components(pair: Pair) -> tuple[Pair, list[Any], list[Any]]:

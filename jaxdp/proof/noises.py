@@ -162,9 +162,12 @@ def intervals(
     edges = [start, *sorted(x for x in places if start is None or x > start), None]
     found = []
     for low, high in itertools.pairwise(edges):
-        inside = (low + high) / 2 if low is not None and high is not None else _ZERO
-        if low is None or high is None:
-            inside = inside if low == high else (high - 1 if low is None else low + 1)
+        if low is not None and high is not None:
+            inside = (low + high) / 2
+        elif low is not None:
+            inside = low + 1
+        else:
+            inside = _ZERO if high is None else high - 1
         pieces = [[y for part in side if (y := _piece(noise, part, inside))] for side in (p, q)]
         if shapes := {name for side in pieces for name, _ in side}:
             sides = (tuple(density for _, density in side) for side in pieces)
