@@ -183,9 +183,9 @@ class Curve:
             first, last = panels.pop()
             ends = corner(first), corner(last)
             middle, half = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
-            bound: Any = self._log_bound(c, middle, half, times)
+            bound = self._log_bound(c, middle, half, times)
             order = math.inf
-            if bound is not None:
+            if bound.is_finite():
                 log_size = number(bound) + log_number(abs(half)) + 4
                 order = math.ceil((log_size - log_goal) / (2 * math.log(_RHO)))
             if order > most and not self._is_short(c, ends, last - first, times):
@@ -212,7 +212,7 @@ class Curve:
         return max((abs(y - z) for y in slopes for z in slopes), key=number)
 
     def _log_bound(self, c: Any, middle: Any, half: Any, times: tuple[float, float]) -> Any:
-        """log of a bound of |P e^(s L)| on the ellipse around a panel; None if it is not known."""
+        """log of a bound of |P e^(s L)| on the ellipse around a panel; infinite if unknown."""
         found = []
         with precision(ROUGH):
             for i in range(2 * _BOXES):
@@ -222,7 +222,7 @@ class Curve:
                 fall = loss.imag.lower()
                 value = log_size.real - fall * arb(times[0] if fall >= 0 else times[1])
                 if not value.is_finite():
-                    return None
+                    return arb("inf")
                 found.append(arb(value.upper()))
         return max(found, key=number)
 
