@@ -25,8 +25,7 @@ over finite losses; infinite ones are counted apart.
    has the same other terms, u = w N, and no rest: the kernel becomes a difference of two geometric
    series.
 
-One release alone has its closed form, and few releases whose transform does not fall are
-composed on a grid: see `grid`.
+One release alone, Gaussians, few sums of atoms and few Laplace releases are exact: see `exact`.
 """
 
 from __future__ import annotations

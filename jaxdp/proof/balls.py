@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import time
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -25,14 +26,14 @@ def ball(x: Any) -> Any:
     return arb(fmpq(x.numerator, x.denominator)) if isinstance(x, Fraction) else arb(x)
 
 
+def total(terms: Any) -> Any:
+    """Sum of balls."""
+    return sum(terms, arb(0))
+
+
 def within(radius: Any) -> Any:
     """The interval from -radius to radius."""
     return arb(0, arb(radius).abs_upper())
-
-
-def disc(radius: Any) -> Any:
-    """A square that contains the complex numbers of at most this modulus."""
-    return acb(within(radius), within(radius))
 
 
 def number(x: Any) -> float:
@@ -43,6 +44,14 @@ def number(x: Any) -> float:
 def log_number(x: Any) -> float:
     """log of the midpoint, or -inf."""
     return float(x.mid().log().mid()) if x.mid() > 0 else -math.inf
+
+
+def log_sum(terms: list[float]) -> float:
+    """log of the sum of e^x, in floating point."""
+    largest = max(terms, default=-math.inf)
+    if largest == -math.inf:
+        return largest
+    return largest + math.log(sum(math.exp(x - largest) for x in terms))
 
 
 def positive_part(x: Any) -> Any:
@@ -70,3 +79,26 @@ def gauss_rule(order: int, bits: int) -> list[tuple[Any, Any]]:
     """Nodes and weights of Gauss and Legendre on [-1, 1]."""
     with precision(bits):
         return [arb.legendre_p_root(order, k, weight=True) for k in range(order)]
+
+
+class OutOfTimeError(Exception):
+    """The limit of `limited` is over."""
+
+
+_deadline = [math.inf]
+
+
+@contextlib.contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """At most so many CPU seconds inside the block, which `on_time` watches."""
+    before, _deadline[0] = _deadline[0], time.thread_time() + seconds
+    try:
+        yield
+    finally:
+        _deadline[0] = before
+
+
+def on_time() -> None:
+    """Raises `OutOfTimeError` after the limit; loops call it."""
+    if time.thread_time() > _deadline[0]:
+        raise OutOfTimeError

@@ -1,4 +1,4 @@
-"""What `jaxdp verify` and `python -m jaxdp.proof` do."""
+"""Verdict on a statement in a file, for `jaxdp verify` and `python -m jaxdp.proof`."""
 
 from __future__ import annotations
 

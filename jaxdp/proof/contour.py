@@ -7,9 +7,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from jaxdp.proof.balls import acb, arb, ball, log_number, number, precision
+from jaxdp.proof.balls import acb, arb, ball, log_number, number, precision, total
 from jaxdp.proof.law import Law
-from jaxdp.proof.mixed import Gaussian
 
 Releases = list[tuple[int, Law]]
 Progress = Callable[[int, int], None]
@@ -21,12 +20,14 @@ _STEPS = (0.5, 1, 2, 3, 5, 8, 12, 20)
 _RIGHT, _LEFT = (1.1, 1.5, 3, 8), (0.9, 0.6, 0.3, 0.1)
 # Smallest common unit of lattices over the largest of them. chosen
 _FINEST = 64
-# Smoothing, over the least that its end needs; nats of the end's far side. chosen
-_GAIN, _FAR_NATS = 1.05, 60.0
+# Smoothing, over the least that its end needs; its ends over that of the sum. chosen
+_GAIN, _ENDS = 1.05, (1.0, 8.0, 64.0, 512.0)
 # Trials of the size of delta, and points from which two have to do. chosen
 _TRIALS, _SLOW = 3, 300
+# Trials of a longer sum, where floats stopped too soon. chosen
+_LONGER = 5
 # Points times nodes at most. chosen: seconds
-_WORK = 1.5e6
+_WORK = 3e6
 
 
 class Bracket(NamedTuple):
@@ -37,43 +38,56 @@ class Bracket(NamedTuple):
     points: int
 
 
+class Choice(NamedTuple):
+    """A tilt, the deviation of the tilted loss, log of delta, and of M(c) e^(-c epsilon)."""
+
+    tilt: float
+    deviation: float
+    log_delta: float
+    log_chernoff: float
+
+
 class Composition:
-    """Releases at one epsilon: the laws apart from the Gaussians, which are one variance."""
+    """Releases at one epsilon: laws apart from the Gaussians, which are one variance."""
 
     def __init__(self, releases: Releases, epsilon: Fraction, most_points: int, progress: Progress):
         self.epsilon, self.most_points, self.progress = epsilon, most_points, progress
-        gaussians = [(n, law) for n, law in releases if isinstance(law, Gaussian)]
-        self.variance = sum((n * law.variance for n, law in gaussians), arb(0))
-        self.laws = [(n, law) for n, law in releases if not isinstance(law, Gaussian)]
-        self.mass = arb(1)
-        for n, law in releases:
-            self.mass *= (1 - law.infinite) ** n
-        self._moments: dict[float, float] = {}
+        natural = [(n, law) for n, law in releases if law.variance is not None]
+        self.variance = total(n * law.variance for n, law in natural)
+        self.laws = [(n, law) for n, law in releases if law.variance is None]
+        self.mass = math.prod(((1 - law.infinite) ** n for n, law in releases), start=arb(1))
+        self.nats = 40.0
 
-    def moment(self, c: Any, variance: Any) -> Any:
+    def moment(self, c: Any) -> Any:
         """M(c) of all releases."""
-        value = ((c * c + c) * variance / 2).exp()
-        for n, law in self.laws:
-            value *= law.real(c) ** n
-        return value
+        parts = (law.real(c, self.nats + math.log(n)) ** n for n, law in self.laws)
+        return math.prod(parts, start=((c * c + c) * self.variance / 2).exp())
 
     def log_moment(self, c: float) -> float:
         """log M(c), for choices."""
-        if c not in self._moments:
-            value = (c * c + c) * number(self.variance) / 2
-            self._moments[c] = value + sum(n * law.log_moment(c) for n, law in self.laws)
-        return self._moments[c]
+        value = (c * c + c) * number(self.variance) / 2
+        return value + sum(n * law.log_moment(c) for n, law in self.laws)
 
-    def tail(self, c: Any, start: float, end: float, variance: Any) -> Any:
-        """At least |M(c + i t)|, start <= t <= end."""
-        value = ((c * c + c - arb(start) ** 2) * variance / 2).exp()
+    def line(self, c: Any, step: Any, count: int) -> list[Any]:
+        """M(c + i step j), j = 0, ..., count, apart from the variance."""
+        whole = [acb(1)] * (count + 1)
         for n, law in self.laws:
-            value *= law.tail(c, start, end) ** n
-        return value
+            line = law.line(c, step, count, self.nats + math.log(n))
+            whole = [x * y**n for x, y in zip(whole, line, strict=True)]
+        return whole
+
+    def tail(self, c: Any, start: float, stop: float) -> Any:
+        """At least |M(c + i t)|, start <= t <= stop, apart from the variance."""
+        tails = (law.tail(c, start, self.nats + math.log(n), stop) ** n for n, law in self.laws)
+        return math.prod(tails, start=arb(1))
+
+    def log_tail(self, c: float, t: float) -> float:
+        """log of `tail`, for choices."""
+        return sum(n * law.log_tail(c, t) for n, law in self.laws)
 
     def lattice(self) -> tuple[Fraction, Fraction] | None:
         """Unit and offset of a lattice that holds every total."""
-        found: list[Any] = [getattr(law, "lattice", None) for _, law in self.laws]
+        found: list[Any] = [law.lattice for _, law in self.laws]
         if None in found or not found or not self.variance.is_zero():
             return None
         units = [unit for unit, _ in found]
@@ -83,15 +97,6 @@ class Composition:
             return None
         offset = sum((n * x[1] for (n, _), x in zip(self.laws, found, strict=True)), Fraction(0))
         return unit, offset
-
-
-class Choice(NamedTuple):
-    """A tilt, the deviation of the tilted loss, log of delta, and of M(c) e^(-c epsilon)."""
-
-    tilt: float
-    deviation: float
-    log_delta: float
-    log_chernoff: float
 
 
 def bracket(
@@ -105,7 +110,8 @@ def bracket(
     for trial in range(_TRIALS):
         lost = max(0.0, choice.log_chernoff - choice.log_delta)
         with precision(110 + 2 * largest.bit_length() + int(1.5 * lost)):
-            result = _evaluate(whole, choice, lost)
+            whole.nats = lost - math.log(_AIM) + 6
+            result = _evaluate(whole, choice)
         middle = log_number(result.upper)
         is_near = result.lower > 0 and abs(middle - choice.log_delta) < 1.0
         if is_near or (trial > 0 and result.points > _SLOW):
@@ -126,7 +132,7 @@ def choose(whole: Composition) -> Choice:
     grid = [objective(x / 2) for x in range(-16, 16)]
     at = min(range(len(grid)), key=grid.__getitem__)
     low, high = (at - 17) / 2, (at - 15) / 2
-    for _ in range(24):
+    for _ in range(14):
         third = (high - low) * 0.381966
         a, b = low + third, high - third
         low, high = (low, b) if objective(a) < objective(b) else (a, high)
@@ -140,27 +146,24 @@ def choose(whole: Composition) -> Choice:
     return Choice(tilt, deviation, log_delta, whole.log_moment(tilt) - tilt * epsilon)
 
 
-def _evaluate(whole: Composition, choice: Choice, lost: float) -> Bracket:
+def _evaluate(whole: Composition, choice: Choice) -> Bracket:
     """Steps 2 to 5 of the theorem with these choices."""
     goal = choice.log_delta + math.log(_AIM)
     tilts, period = _aliases(whole, choice, goal)
-    for n, law in whole.laws:
-        law.bits = lost - math.log(_AIM) + 6 + math.log(n)
     c, epsilon = arb(choice.tilt), ball(whole.epsilon)
     lattice = whole.lattice()
     if lattice is not None:
-        total, rest, gap, period, count = _on_lattice(whole, c, period, *lattice)
+        found, rest, gap, period, count = _on_lattice(whole, c, period, *lattice)
     else:
-        total, rest, gap, count = _on_line(whole, choice, c, period, goal)
+        found, rest, gap, count = _on_line(whole, choice, c, period, goal)
     alias = arb(0)
     for tilt in tilts:
         v = arb(tilt)
-        size = v**v / (1 + v) ** (1 + v) if tilt else arb(1)
-        size *= whole.moment(v, whole.variance) * (-v * epsilon).exp()
+        size = _markov(v) * whole.moment(v) * (-v * epsilon).exp()
         ratio = (-abs(v - c) * arb(period)).exp()
         alias += size * ratio / (1 - ratio)
-    upper = arb((total + rest).upper())
-    lower = arb((total - rest - alias - gap).lower())
+    upper = arb((found + rest).upper())
+    lower = arb((found - rest - alias - gap).lower())
     return Bracket(lower if lower > 0 else arb(0), upper, count + 1)
 
 
@@ -169,9 +172,8 @@ def _aliases(whole: Composition, choice: Choice, goal: float) -> tuple[list[floa
     c, epsilon = choice.tilt, float(whole.epsilon)
 
     def period(v: float) -> float:
-        log_size = v * math.log(v) - (1 + v) * math.log1p(v) if v else 0.0
-        moment = whole.log_moment(v) if v else 0.0
-        return (log_size + moment - v * epsilon - goal) / abs(v - c)
+        moment = log_number(_markov(arb(v))) + whole.log_moment(v)
+        return (moment - v * epsilon - goal) / abs(v - c)
 
     right = [c + j / choice.deviation for j in _STEPS] + [c * g for g in _RIGHT]
     left = [c - j / choice.deviation for j in _STEPS] + [c * g for g in _LEFT]
@@ -195,8 +197,8 @@ def _on_lattice(
 
     if n_points > 2 * whole.most_points:
         return arb(0), whole.mass, arb(0), width * n_points, 0
-    total = _summed(whole, c, step, n_points // 2, arb(0), kernel, n_points)
-    return total / n_points, arb(0), arb(0), width * n_points, n_points // 2
+    found = _summed(whole, c, step, n_points // 2, [(arb(0), kernel)], n_points)[0]
+    return found / n_points, arb(0), arb(0), width * n_points, n_points // 2
 
 
 def _on_line(
@@ -204,80 +206,94 @@ def _on_line(
 ) -> tuple[Any, Any, Any, int]:
     """Steps 2 to 4: the sum, its rest, and the gap of the smoothing."""
     step, epsilon = 2 * arb.pi() / arb(period), ball(whole.epsilon)
-    lift = (-c * epsilon).exp()
+    width = 2 * math.pi / period
+    count, most = _count(whole, choice, width, goal)
+    lift = (-c * epsilon).exp() / arb.pi()
 
-    def rest(start: float, end: float, variance: Any) -> Any:
-        return whole.tail(c, start, end, variance) * lift / (arb.pi() * arb(start))
-
-    work = [_WORK / law.cost(choice.tilt) for _, law in whole.laws]
-    most = int(min([whole.most_points, *work]))
-    last = min(most * number(step), *(law.longest(choice.tilt) for _, law in whole.laws), math.inf)
-    start = min(max(6.0 / choice.deviation, number(step)), last)
-    while log_number(rest(start, math.inf, whole.variance)) > goal and start < last:
-        start = min(1.25 * start, last)
-    count = math.ceil(start / number(step))
-    start, smooth = count * number(step) * (1 - 1e-12), arb(0)
-    end = start
-    left_out = rest(start, math.inf, whole.variance)
-    if log_number(left_out) > goal:
-        smooth, left_out, end = _smoothing(whole, c, start, goal, rest)
-    variance = whole.variance + smooth
-
-    def kernel(s: Any) -> Any:
-        return (-s * epsilon).exp() / (s * (s + 1))
-
-    total = _summed(whole, c, step, count, variance, kernel, 0) * step / (2 * arb.pi())
-    if smooth == 0:
-        return total, left_out, arb(0), count
-    wide = smooth / 16  # s^2 + s times this: from V to W = 9/8 V
-    density = (
-        _summed(
-            whole, c, step, count, variance, lambda s: ((s * s + s) * wide - s * epsilon).exp(), 0
+    def rest(variance: Any, parts: list[Any]) -> Any:
+        """From every t on up to the next one, with the bound of |M| between."""
+        falls = (((c * c + c - arb(t) ** 2) * variance / 2).exp() for t, _ in parts)
+        return total(
+            lift * bound * fall / arb(t) for (t, bound), fall in zip(parts, falls, strict=True)
         )
-        * step
-        / (2 * arb.pi())
-    )
-    beyond = left_out * ((c * c + c) * wide).exp() * (arb(end) ** 2 + 1 / variance) * 2
-    inflated = (arb(9) / 8).sqrt() * (arb(81) / 64 * smooth).exp()
-    return total, left_out, (smooth * inflated * (density + beyond)).abs_upper(), count
+
+    smooth, variance, parts, start = arb(0), whole.variance, [], 0.0
+    for attempt in range(_LONGER):
+        count = min(math.ceil(count * 1.3), most) if attempt else count
+        start = count * width * (1 - 1e-12)
+        parts = [(start, whole.tail(c, start, math.inf))]
+        if count == most or log_number(rest(variance, parts)) <= goal:
+            break
+    if log_number(rest(variance, parts)) > goal:
+        smooth, parts = _smoothing(whole, c, start, goal, rest)
+        variance += smooth
+    kernels = [(variance, lambda s: (-s * epsilon).exp() / (s * (s + 1)))]
+    if smooth > 0:
+        # From V to W = 9/8 V.
+        kernels.append((variance + smooth / 8, lambda s: (-s * epsilon).exp()))
+    sums = _summed(whole, c, step, count, kernels, 0)
+    found, *density = (x * step / (2 * arb.pi()) for x in sums)
+    gap = arb(0)
+    if density:
+        wide = variance + smooth / 8
+        beyond = rest(wide, parts) / wide
+        inflated = (arb(9) / 8).sqrt() * (arb(81) / 64 * smooth).exp()
+        gap = (smooth * inflated * (density[0] + beyond)).abs_upper()
+    return found, rest(variance, parts), gap, count
 
 
 def _smoothing(
     whole: Composition, c: Any, start: float, goal: float, rest: Callable[..., Any]
-) -> tuple[Any, Any, float]:
-    """The variance of the smoothing, the rest of the sum with it, and an end.
+) -> tuple[Any, list[Any]]:
+    """The variance of the smoothing, and the bounds of |M|.
 
-    Between `start` and an end the transform may be small by itself; the smoothing hides it beyond.
+    Between `start` and an end |M| may be small by itself; the smoothing hides it beyond.
     """
-    best = None
-    most = min((law.longest(number(c)) for _, law in whole.laws), default=math.inf) / start
-    for ratio in (1.0, 8.0, 64.0, 512.0):
+    found = None
+    for ratio in _ENDS:
         end = start * ratio
-        short = log_number(rest(end, math.inf, whole.variance)) - goal
+        last = [(end, whole.tail(c, end, math.inf))]
+        short = log_number(rest(whole.variance, last)) - goal
         smooth = arb(max(2 * short, 1.0) / end**2 * _GAIN)
-        variance = whole.variance + smooth
-        left_out = rest(end, math.inf, variance)
-        if ratio > 1:
-            left_out += rest(start, end, variance)
-        if best is not None and (ratio > most or log_number(left_out) > goal + 1):
+        parts = last if ratio == 1 else [(start, whole.tail(c, start, end)), *last]
+        if found and log_number(rest(whole.variance + smooth, parts)) > goal + 1:
             break
-        best = smooth, left_out, end
-    assert best is not None
-    return best
+        found = smooth, parts
+    assert found is not None
+    return found
+
+
+def _count(whole: Composition, choice: Choice, width: float, goal: float) -> tuple[int, int]:
+    """Points after which the rest is below the goal; and as many as take seconds."""
+    work = sum(len(law.float_nodes(choice.tilt)) for _, law in whole.laws) + 1
+    most = min(whole.most_points, int(_WORK / work))
+    last = most * width
+    start = min(max(6.0 / choice.deviation, width), last)
+    variance, c = number(whole.variance), choice.tilt
+    lift = (c * c + c) * variance / 2 - c * float(whole.epsilon) - math.log(math.pi)
+    while start < last:
+        rest = whole.log_tail(c, start) + lift - start * start * variance / 2 - math.log(start)
+        if rest < goal:
+            break
+        start = min(1.15 * start, last)
+    return math.ceil(start / width), most
 
 
 def _summed(
-    whole: Composition, c: Any, step: Any, count: int, variance: Any, kernel: Any, period: int
-) -> Any:
-    """Real part of the sum of M times a kernel over |j| <= count, or over a period."""
-    lines = [(n, law.line(c, step, count)) for n, law in whole.laws]
-    total = arb(0)
-    for j in range(count + 1):
+    whole: Composition, c: Any, step: Any, count: int, kernels: list[Any], period: int
+) -> list[Any]:
+    """Real parts of the sums of M e^((s^2 + s) V / 2) times a kernel, |j| <= count or a period."""
+    sums = [arb(0) for _ in kernels]
+    for j, value in enumerate(whole.line(c, step, count)):
         s = acb(c, step * j)
-        value = ((s * s + s) * variance / 2).exp() * kernel(s)
-        for n, line in lines:
-            value *= line[j] ** n
         once = j == 0 or 2 * j == period
-        total += value.real * (1 if once else 2)
+        for i, (variance, kernel) in enumerate(kernels):
+            term = value * ((s * s + s) * variance / 2).exp() * kernel(s)
+            sums[i] += term.real * (1 if once else 2)
         whole.progress(j, count)
-    return total
+    return sums
+
+
+def _markov(v: Any) -> Any:
+    """k(v) of the theorem."""
+    return v**v / (1 + v) ** (1 + v) if v > 0 else arb(1)

@@ -10,21 +10,25 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from jaxdp.proof import contour, grid
-from jaxdp.proof.balls import arb, ball, ctx, log_number, positive_part, precision
+from jaxdp.proof import contour, exact
+from jaxdp.proof.balls import (
+    OutOfTimeError,
+    arb,
+    ball,
+    ctx,
+    limited,
+    log_number,
+    positive_part,
+    precision,
+    total,
+)
 from jaxdp.proof.contour import Bracket, Releases
-from jaxdp.proof.laplaces import residues
-from jaxdp.proof.mixed import Gaussian
 from jaxdp.proof.statement import Statement, read
 
-# Points of a sum at most, by default. chosen: a minute
-POINTS = 20000
+# Points of a sum and CPU seconds at most, by default. chosen
+POINTS, SECONDS = 20000, 60.0
 # Bits of closed forms, and digits of a bound. chosen
 _BITS, _MOST_BITS, _DIGITS = 320, 2000, 17
-# Releases at most for the grid. chosen: coarse beyond
-_FEW = 64
-# Relative width from which another way is tried. chosen
-_WIDE = 1e-11
 # Seconds before progress is shown. chosen
 _PATIENCE = 1.0
 NOTE = (
@@ -54,7 +58,9 @@ class Proof:
         return f"{word} in ball arithmetic: {self.lower} <= delta <= {self.upper}."
 
 
-def verify(loss: Any, epsilon: Any, delta: Any, *, most_points: int = POINTS) -> Proof:
+def verify(
+    loss: Any, epsilon: Any, delta: Any, *, most_points: int = POINTS, seconds: float = SECONDS
+) -> Proof:
     """Prove or refute that a privacy loss has delta(epsilon) <= delta.
 
     Args:
@@ -62,6 +68,7 @@ def verify(loss: Any, epsilon: Any, delta: Any, *, most_points: int = POINTS) ->
         epsilon, delta: the statement. Floats are the binary numbers that they are; text such as
             "1e-5", and fractions, are exact.
         most_points: points of a sum at most; more take longer and prove more.
+        seconds: CPU seconds after which the statement is left open.
 
     Returns:
         A `Proof`. Where the relation has two directions, it is about the larger delta. `ValueError`
@@ -76,7 +83,8 @@ def verify(loss: Any, epsilon: Any, delta: Any, *, most_points: int = POINTS) ->
     True
     """
     text = loss if isinstance(loss, str) else loss.to_json()
-    return prove(read(text), _exact("epsilon", epsilon), _exact("delta", delta), most_points)
+    statement, numbers = read(text), (_exact("epsilon", epsilon), _exact("delta", delta))
+    return prove(statement, *numbers, most_points, seconds)
 
 
 def _exact(name: str, x: Any) -> Fraction:
@@ -90,61 +98,52 @@ def _exact(name: str, x: Any) -> Fraction:
     return value
 
 
-def prove(statement: Statement, epsilon: Fraction, delta: Fraction, most_points: int) -> Proof:
+def prove(
+    statement: Statement, epsilon: Fraction, delta: Fraction, most_points: int, seconds: float
+) -> Proof:
     """See `verify`."""
     if most_points < 16:
         raise ValueError(f"most_points must be at least 16, got {most_points}")
+    if not seconds > 0:
+        raise ValueError(f"seconds must be above 0, got {seconds}")
     lower, upper, points = arb(0), arb(0), 0
     # What a closed form loses, as its terms are e^-epsilon and more.
     with precision(_BITS + 2 * int(min(epsilon * epsilon + epsilon, _MOST_BITS))):
+        try:
+            with limited(seconds):
+                for exchanged in statement.directions:
+                    found = bracket(statement, exchanged, epsilon, most_points)
+                    lower, upper = arb.max(lower, found.lower), arb.max(upper, found.upper)
+                    points += found.points
+        except OutOfTimeError:
+            upper = arb(1)
         goal = ball(delta)
-        for exchanged in statement.directions:
-            found = bracket(statement, exchanged, epsilon, delta, most_points)
-            lower, upper = arb.max(lower, found.lower), arb.max(upper, found.upper)
-            points += found.points
         proved = True if upper <= goal else False if lower > goal else None
         return Proof(proved, decimal(lower, False), decimal(upper, True), points)
 
 
-def bracket(
-    statement: Statement, exchanged: bool, epsilon: Fraction, delta: Fraction, most_points: int
-) -> Bracket:
+def bracket(statement: Statement, exchanged: bool, epsilon: Fraction, most_points: int) -> Bracket:
     """Bounds on delta(epsilon) in one direction, infinite losses included."""
     with precision(max(_BITS, ctx.prec)):
         releases = statement.releases(exchanged)
         finite = arb(1)
         for n, law in releases:
             finite *= (1 - law.infinite) ** n
-        found = _of_finite(releases, epsilon, delta, most_points)
+        found = _of_finite(releases, epsilon, most_points)
         both = [arb.min(x + 1 - finite, arb(1)) for x in found[:2]]
         return Bracket(arb(both[0].lower()), arb(both[1].upper()), found.points)
 
 
-def _of_finite(releases: Releases, epsilon: Fraction, delta: Fraction, most_points: int) -> Bracket:
-    exact = ball(epsilon)
-    tops = [(n, law.top) for n, law in releases]
+def _of_finite(releases: Releases, epsilon: Fraction, most_points: int) -> Bracket:
+    tops: list[tuple[int, Any]] = [(n, law.top) for n, law in releases]
     bounded = all(top is not None for _, top in tops)
-    if bounded and exact >= sum((n * top for n, top in tops), arb(0)):
+    if bounded and ball(epsilon) >= total(n * top for n, top in tops):
         return Bracket(arb(0), arb(0), 0)
-    gaussians = [(n, law) for n, law in releases if isinstance(law, Gaussian)]
-    if len(gaussians) == len(releases) > 0:
-        variance = sum((n * law.variance for n, law in gaussians), arb(0))
-        releases = [(1, Gaussian(variance))]
-    if sum(n for n, _ in releases) == 1:
-        value = releases[0][1].profile(exact)
-        return Bracket(positive_part(arb(value.lower())), arb(value.upper()), 0)
-    value = residues(releases, epsilon) or grid.exact(releases, epsilon)
-    if value is not None:
-        return value
-    found = contour.bracket(releases, epsilon, most_points, _progress())
-    log_upper = log_number(found.upper)
-    wide = not found.upper - found.lower < _WIDE * found.upper
-    is_open = found.lower <= ball(delta) and not found.upper <= ball(delta)
-    if wide and is_open and sum(n for n, _ in releases) <= _FEW:
-        other = grid.bracket(releases, epsilon, min(log_upper, float(math.log(delta or 1))))
-        lower = arb.max(found.lower, other.lower)
-        found = Bracket(lower, arb.min(found.upper, other.upper), found.points + other.points)
-    return found
+    found = exact.delta(releases, epsilon)
+    if found is None:
+        return contour.bracket(releases, epsilon, most_points, _progress())
+    value, points = found
+    return Bracket(positive_part(arb(value.lower())), arb(value.upper()), points)
 
 
 def _progress() -> Callable[[int, int], None]:

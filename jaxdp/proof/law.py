@@ -1,170 +1,269 @@
-"""The privacy loss of one release: what the theorem needs to know of it."""
+"""The privacy loss of one release under P, as atoms and curves: what the theorem needs of it."""
 
 from __future__ import annotations
 
-import abc
+import cmath
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
 
-from jaxdp.proof.balls import ROUGH, acb, arb, disc, number, precision, within
+from jaxdp.proof.balls import (
+    ROUGH,
+    acb,
+    arb,
+    ball,
+    ctx,
+    log_number,
+    log_sum,
+    number,
+    on_time,
+    positive_part,
+    precision,
+    total,
+    within,
+)
+from jaxdp.proof.curve import Curve
+from jaxdp.proof.noises import Interval
+
+Atom = tuple[Any, Any]  # loss and mass, under P
+Lines = list[Any]
 
 # Steps of repeated products, after which they start anew. derived: a square box grows by up to
 # sqrt 2 in each complex product
 _RESTART = 32
-# Cell of t over the inverse deviation of the loss, and over t. chosen: the quadratic term is small
-_CELL, _GROWTH = 0.25, 0.4
-# Doublings of t up to a place where the transform has fallen. chosen
-_DOUBLINGS = 12
-# Cells that a tail may take. chosen: seconds
-_MOST_CELLS = 1500
+# Heights of polygons over the highest: their number, and how many of them serve every larger t
+_HEIGHTS, _STEEP = 14, 3
+# Ratio and number of stretches of t with a height each, and how many at least are bounded, as ends
+# of curves are bounded coarsely on an endless one. chosen
+_STRETCH, _STRETCHES, _BOUNDED = 4.0, 30, 4
 
 
-class Law(abc.ABC):
+# Cell of t over the inverse deviation of the loss and over t, and their number. chosen
+_CELL, _GROWTH, _MOST_CELLS = 0.08, 0.2, 500
+# Places of a stretch at which floats look at a transform. chosen
+_TIMES = (1.0, 1.3, 1.7, 2.2, 2.8, 3.6)
+
+
+class Fractional(NamedTuple):
+    """M(s) = ((f0 + f1 s) e^(a s) + (g0 + g1 s) e^(-a s)) / (1 + 2 s), as that of Laplace noise."""
+
+    a: Fraction
+    first: tuple[Any, Any]
+    second: tuple[Any, Any]
+
+
+class Law:
     """M(s) = E e^(s L) over the finite losses L of one release under P.
 
-    The mass of infinite losses is apart. Members that return balls contain the true value.
+    Atoms, curves, and what is left out: `rest(c)` bounds the sum of m e^(c L) over it. The mass of
+    infinite losses is apart. `variance` is that of a Gaussian loss, which needs no integral.
     """
 
-    infinite: Any = arb(0)  # P[L = inf]
-    top: Any = None  # largest finite loss; None: unbounded
-    bits: float = 40.0  # nats to which M is resolved, relative to the mass of P
+    def __init__(
+        self,
+        atoms: Sequence[Atom] = (),
+        curves: Sequence[Curve] = (),
+        *,
+        infinite: Any = 0,
+        rest: Callable[[Any], Any] | None = None,
+        lattice: tuple[Fraction, Fraction] | None = None,
+        top: Any = None,
+        variance: Any = None,
+        fractional: Fractional | None = None,
+    ):
+        """Losses of atoms are balls, or k for offset + unit k, lattice = (unit, offset)."""
+        if lattice is not None:
+            atoms = [(ball(lattice[1] + lattice[0] * k), mass) for k, mass in atoms]
+        self.atoms = [(x, m) for x, m in atoms if not m.is_zero()]
+        self.curves, self.rest, self.infinite = list(curves), rest, arb(infinite)
+        self.lattice, self.variance, self.fractional = lattice, variance, fractional
+        tops = [x for x, _ in self.atoms] + [curve.top() for curve in curves]
+        if top is None and rest is None and variance is None and None not in tops:
+            top = tops[0] if tops else arb(0)
+            for x in tops:
+                top = arb.max(top, x)
+        self.top = top  # largest finite loss; None: unbounded
+        self._known: dict[Any, Any] = {}
 
-    @abc.abstractmethod
+    def _cached(self, key: Any, build: Callable[[], Any]) -> Any:
+        if key not in self._known:
+            self._known[key] = build()
+        return self._known[key]
+
+    def float_nodes(self, c: float, level: int | None = None) -> list[tuple[float, Any]]:
+        """log |w| and losses of a coarse sum on the axis or at a level of heights; for choices."""
+
+        def build() -> list[tuple[float, Any]]:
+            found = [(log_number(m) + c * number(x), x) for x, m in self.atoms]
+            found = [(size, complex(number(x))) for size, x in found]
+            for curve in self.curves:
+                height = 0.0 if level is None else curve.highest() * 2.0**-level
+                found += curve.float_nodes(c, height)
+            return found
+
+        return self._cached((c, level), build)
+
     def log_moment(self, c: float) -> float:
         """log M(c) in floating point, for choices."""
+        if self.variance is not None:
+            return (c * c + c) * number(self.variance) / 2
+        return self._cached(
+            ("moment", c), lambda: log_sum([x for x, _ in self.float_nodes(c, None)])
+        )
 
-    @abc.abstractmethod
-    def real(self, c: Any) -> Any:
+    def level(self, c: float, t: float) -> tuple[float, int]:
+        """log of the sum of |w e^(i t L)| along the best polygon, and its level; for choices."""
+        return min(
+            (log_sum([x - t * loss.imag for x, loss in self.float_nodes(c, k)]), k)
+            for k in range(_HEIGHTS if self.curves else 1)
+        )
+
+    def log_tail(self, c: float, t: float) -> float:
+        """log of about what `tail` bounds; for choices."""
+        if not self.curves or len(self.curves) + len(self.atoms) == 1:
+            return self.level(c, t)[0]
+        nodes, whole = self.float_nodes(c), self.log_moment(c)
+        sizes = [(math.exp(x - whole), loss.real) for x, loss in nodes]
+        found = []
+        for k in range(_BOUNDED):
+            times = [t * _STRETCH**k * ratio for ratio in _TIMES]
+            largest = max(abs(sum(w * cmath.exp(1j * s * x) for w, x in sizes)) for s in times)
+            log_largest = whole + math.log(max(largest, 1e-300))
+            found.append(min(log_largest, self.level(c, times[0])[0]))
+        return max(found)
+
+    def nodes(
+        self, c: Any, level: int | None, times: tuple[float, float], nats: float
+    ) -> tuple[Lines, Lines, Any]:
+        """Weights, losses and the error of M(c + i t) = sum w e^(i t L), t in `times`.
+
+        The error is about e^-nats M(c).
+        """
+
+        def build() -> tuple[Lines, Lines, Any]:
+            atoms = self.atoms
+            weights = [acb(m * (c * x).exp()) for x, m in atoms]
+            losses, error = (
+                [acb(x) for x, _ in atoms],
+                arb(0) if self.rest is None else self.rest(c),
+            )
+            goal = self.log_moment(number(c)) - nats - math.log(1 + len(self.curves))
+            for curve in self.curves:
+                height = 0.0 if level is None else curve.highest() * 2.0**-level
+                more = curve.nodes(c, height, times, goal, nats)
+                weights, losses, error = weights + more[0], losses + more[1], error + more[2]
+            return weights, losses, error
+
+        return self._cached((number(c), level, times, nats, ctx.prec), build)
+
+    def real(self, c: Any, nats: float) -> Any:
         """M(c), c >= 0."""
+        if self.variance is not None:
+            return ((c * c + c) * self.variance / 2).exp()
+        weights, _, error = self.nodes(c, None, (0.0, 0.0), nats)
+        return total(w.real for w in weights) + within(error)
 
-    @abc.abstractmethod
-    def line(self, c: Any, step: Any, count: int) -> list[Any]:
+    def line(self, c: Any, step: Any, count: int, nats: float) -> Lines:
         """M(c + i step j), j = 0, ..., count."""
+        end = number(step) * count * 1.001
+        weights, losses, error = self.nodes(c, 0 if self.curves else None, (0.0, end), nats)
+        around = acb(within(error), within(error))
+        turn = [(acb(0, 1) * step * x).exp() for x in losses]
+        now = weights
+        out = []
+        for j in range(count + 1):
+            on_time()
+            if j and j % _RESTART == 0:
+                pairs = zip(weights, losses, strict=True)
+                now = [w * (acb(0, 1) * step * j * x).exp() for w, x in pairs]
+            out.append(sum(now, acb(0)) + around)
+            now = [x * y for x, y in zip(now, turn, strict=True)]
+        return out
 
-    @abc.abstractmethod
-    def profile(self, epsilon: Any) -> Any:
-        """E (1 - e^(epsilon - L))_+ over finite losses."""
+    def tail(self, c: Any, start: float, nats: float, stop: float = math.inf) -> Any:
+        """At least |M(c + i t)|, start <= t <= stop.
 
-    @abc.abstractmethod
-    def spread(self, log_goal: float) -> tuple[float, float, float]:
-        """Smallest and largest loss that matter, and one at which much mass lies; for choices."""
-
-    def cost(self, c: float) -> float:
-        """Number of terms of a point of a line."""
-        del c
-        return 1.0
-
-    def longest(self, c: float) -> float:
-        """The largest t on the line of tilt c that takes seconds."""
-        del c
-        return math.inf
-
-    def tail(self, c: Any, start: float, end: float) -> Any:
-        """At least |M(c + i t)|, start <= t <= end; `end` may be infinite."""
-        del start, end
-        return self.real(c)
-
-
-class Sum(Law):
-    """A law whose M is a sum of w e^(s L) over nodes (w, L), w > 0, up to an error."""
-
-    @abc.abstractmethod
-    def nodes(self, c: Any, end: float) -> tuple[Sequence[Any], Sequence[Any], Any]:
-        """Weights w e^(c L), losses, and the error of the sum at every c + i t, |t| <= end."""
-
-    def far(self, c: Any, start: float) -> Any:
-        """At least |M(c + i t)| for every t >= start."""
-        del start
-        return self.real(c)
-
-    def real(self, c: Any) -> Any:
-        """M(c)."""
-        weights, _, error = self.nodes(c, 0.0)
-        return sum(weights, arb(0)) + within(error)
-
-    def line(self, c: Any, step: Any, count: int) -> list[Any]:
-        """M(c + i step j)."""
-        weights, losses, error = self.nodes(c, number(step) * count * 1.001)
-        return rotated(weights, losses, step, count, disc(error))
-
-    def tail(self, c: Any, start: float, end: float) -> Any:
-        """The least of `far`, and of cells of t up to a place where `far` has fallen.
-
-        On the sum of the nodes alone, |M|^2 = sum w w' cos(t (L - L')), whose second derivative is
-        at most 2 (M(c) S2 - S1^2) for the moments S of L: Taylor's bound on each cell.
+        The sum of |w e^(i t L)| along a polygon falls with t. A stretch of t has its own height, as
+        low ones have few panels only where t is bounded; the highest serve every larger t.
         """
         with precision(ROUGH):
-            direct, whole = self.far(c, start), self.real(c)
-            if direct < whole / 2:
-                return direct
-            beyond = arb(0)
-            if end == math.inf:
-                # Where half of what can fall has fallen.
-                goal = (whole + self.far(c, start * 2.0**60)) / 2
-                ends = vars(self).setdefault("_ends", {})
-                first = max(start, ends.get(number(c), start))
-                for k in range(_DOUBLINGS):
-                    end = ends[number(c)] = first * 2.0**k
-                    beyond = self.far(c, end)
-                    if beyond < goal:
-                        break
-                    if end > self.longest(number(c)):
-                        return direct if direct < whole else whole
-                else:
-                    return direct if direct < whole else whole
-            found = arb.max(beyond, self._cells(c, start, end, direct))
-        return found if found < direct else direct
-
-    def _cells(self, c: Any, start: float, end: float, give_up: Any) -> Any:
-        known = vars(self).setdefault("_known_cells", {})
-        key = (number(c), end)
-        if key not in known or start < known[key][0]:
-            known[key] = start, self._all_cells(c, start, end)
-        cells = known[key][1]
-        if cells is None:
-            return give_up
-        found = arb(0)
-        for until, bound in cells:
-            if until > start:
+            whole, found, t = self.real(c, nats), arb(0), start
+            for i in range(_STRETCHES if self.curves else 0):
+                level = self.level(number(c), t)[1]
+                end = math.inf if level < _STEEP and i >= _BOUNDED else min(_STRETCH * t, stop)
+                weights, losses, error = self.nodes(c, level, (t, end), nats)
+                falls = (arb(max(x.imag.lower(), arb(0))) for x in losses)
+                sizes = (
+                    abs(w) * (-fall * arb(t)).exp() for w, fall in zip(weights, falls, strict=True)
+                )
+                bound = (total(sizes) + error).abs_upper()
+                several = len(self.curves) + len(self.atoms) > 1
+                if end < math.inf and several and not bound < whole / 2:
+                    bound = arb.min(bound, self._cells(c, t, end, nats))
                 found = arb.max(found, bound)
-        return found
+                if end >= stop:
+                    return arb.min(found, whole)
+                t = end
+            return whole
 
-    def _all_cells(self, c: Any, start: float, end: float) -> list[tuple[float, Any]] | None:
-        weights, losses, error = self.nodes(c, end)
-        total = sum(weights, arb(0))
-        mean = (sum((w * x for w, x in zip(weights, losses, strict=True)), arb(0)) / total).mid()
+    def _cells(self, c: Any, start: float, end: float, nats: float) -> Any:
+        """At least |M(c + i t)|, start <= t <= end, where atoms and curves cancel each other.
+
+        |M|^2 = sum w w' cos(t (L - L')) over nodes, whose second derivative is at most
+        2 (M(c) S2 - S1^2) for the moments S of L: Taylor's bound on each cell.
+        """
+        weights, losses, error = self.nodes(c, None, (0.0, end), nats)
+        weights, losses = [w.real for w in weights], [x.real for x in losses]
+        whole = total(weights)
+        mean = (total(w * x for w, x in zip(weights, losses, strict=True)) / whole).mid()
         losses = [x - mean for x in losses]
-        first = sum((w * x for w, x in zip(weights, losses, strict=True)), arb(0))
-        second = sum((w * x * x for w, x in zip(weights, losses, strict=True)), arb(0))
-        curve = (total * second - first * first).abs_upper()
-        deviation = math.sqrt(max(number(curve), 1e-300)) / number(total)
-        cells, t = [], start
+        first = total(w * x for w, x in zip(weights, losses, strict=True))
+        second = total(w * x * x for w, x in zip(weights, losses, strict=True))
+        curve = (whole * second - first * first).abs_upper()
+        widest = _CELL * number(whole) / math.sqrt(max(number(curve), 1e-300))
+        if (end - start) / widest > _MOST_CELLS:
+            return whole
+        found, t = arb(0), start
         while t < end:
-            if len(cells) > _MOST_CELLS:
-                return None
-            width = min(_GROWTH * t, _CELL / deviation)
+            on_time()
+            width = min(_GROWTH * t, widest)
             turned = [w * acb(0, x * arb(t)).exp() for w, x in zip(weights, losses, strict=True)]
             at = sum(turned, acb(0))
             moved = sum((v * x for v, x in zip(turned, losses, strict=True)), acb(0))
             slope = 2 * (at.conjugate() * acb(0, 1) * moved).real
             square = at.real**2 + at.imag**2
-            ahead = square + slope * arb(width) + arb(curve) * arb(width) ** 2
+            ahead = square + slope * arb(width) + curve * arb(width) ** 2
+            found = arb.max(found, arb.max(square, ahead).abs_upper())
             t += width
-            cells.append((t, arb.max(square, ahead).abs_upper().sqrt() + error))
-        return cells
+        return found.sqrt() + error
+
+    def profile(self, epsilon: Any) -> Any:
+        """E (1 - e^(epsilon - L))_+ over finite losses, in closed form."""
+        if self.variance is not None:
+            return gaussian_profile(self.variance, epsilon)
+        found = arb(0) if self.rest is None else within(self.rest(arb(0)))
+        found += total(m * positive_part(1 - (epsilon - x).exp()) for x, m in self.atoms)
+        return found + total(curve.profile(epsilon) for curve in self.curves)
 
 
-def rotated(
-    weights: Sequence[Any], losses: Sequence[Any], step: Any, count: int, around: Any
-) -> list[Any]:
-    """sum w e^(i step j L) + around, j = 0, ..., count."""
-    turn = [(acb(0, step) * x).exp() for x in losses]
-    now: list[Any] = [acb(w) for w in weights]
-    out = []
-    for j in range(count + 1):
-        if j and j % _RESTART == 0:
-            now = [w * (acb(0, step * j) * x).exp() for w, x in zip(weights, losses, strict=True)]
-        out.append(sum(now, acb(0)) + around)
-        now = [x * y for x, y in zip(now, turn, strict=True)]
-    return out
+def gaussian_profile(variance: Any, epsilon: Any) -> Any:
+    """N(mu, 1) against N(0, 1), mu^2 = `variance`."""
+    mu = variance.sqrt()
+    upper, lower = ((epsilon / mu + sign * mu / 2) / arb(2).sqrt() for sign in (-1, 1))
+    return (upper.erfc() - epsilon.exp() * lower.erfc()) / 2
+
+
+def from_intervals(pieces: Sequence[Interval], extra: Sequence[Atom] = (), **more: Any) -> Law:
+    """Atoms where P / Q is constant, infinite losses where Q is 0, and curves."""
+    atoms, curves, infinite = list(extra), [], arb(0)
+    for piece in pieces:
+        mass = total(p.mass(*piece.ends()) for p in piece.p)
+        if piece.p and not piece.q:
+            infinite += mass
+        elif piece.p and piece.flat:
+            first, second = (total(x.a.exp() for x in side) for side in (piece.p, piece.q))
+            atoms.append(((first / second).log(), mass))
+        elif piece.p:
+            curves.append(Curve(piece))
+    return Law(atoms, curves, infinite=infinite, **more)

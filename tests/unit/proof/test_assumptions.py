@@ -41,9 +41,8 @@ def proved(loss, tilt, heights):
     """M(c + i t) / M(c) as intervals."""
     ((_, law),) = statement.read(loss.to_json()).releases(False)
     with balls.precision(128):
-        law.bits = 45.0
-        whole = law.real(arb(tilt))
-        return [acb(law.line(arb(tilt), arb(t), 1)[1]) / whole for t in heights]
+        whole = law.real(arb(tilt), 45.0)
+        return [acb(law.line(arb(tilt), arb(t), 1, 45.0)[1]) / whole for t in heights]
 
 
 def tilted(loss, log_mass, tilt):

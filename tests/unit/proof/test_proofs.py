@@ -11,7 +11,8 @@ from flint import arb
 from proof_oracle import exact, gaussian_delta, normal_tail, response_delta, sum_of_atoms
 
 import jaxdp as dp
-from jaxdp.proof import balls, contour, decision, finite, grid, law, mixed, mixture, statement
+from jaxdp.proof import balls, contour, curve, decision, finite, law, laws, statement
+from jaxdp.proof import exact as exactly
 
 POINTS = 3000
 
@@ -24,7 +25,7 @@ def precise():
 
 def bracket(loss, epsilon, exchanged=False):
     known = statement.read(loss.to_json())
-    return decision.bracket(known, exchanged, Fraction(epsilon), Fraction(1, 10**5), POINTS)
+    return decision.bracket(known, exchanged, Fraction(epsilon), POINTS)
 
 
 def check(found, truth, width):
@@ -55,9 +56,12 @@ def two_removed(scale, q, epsilon):
     """Over the loss of the first release, the closed form of the second."""
     s, q = exact(scale), exact(q)
     total = arb(0)
-    # The kink, where the second release has a loss above its least one for certain.
+    # The kink, where the second release has a loss above its least one for certain: panels shrink
+    # towards it from the left.
     kink = s * s * ((exact(epsilon).exp() / (1 - q) - 1 + q) / q).log() + arb(1) / 2
-    edges = [kink + s * i / 2 for i in range(-28, 30)]
+    edges = [kink + s * i / 4 for i in range(-56, 0)]
+    edges += [kink - s * arb(2) ** -k for k in range(3, 60)]
+    edges += [kink, *(kink + s * i / 2 for i in range(1, 30))]
     for low, high in itertools.pairwise(edges):
         for y, w in balls.gauss_rule(24, 160):
             x, w = (low + high + (high - low) * y) / 2, w * 8 * (high - low) / s
@@ -101,12 +105,12 @@ def test_responses():
 
 
 def test_discrete_noises_and_staircases():
-    laws = [
+    found = [
         finite.discrete_laplace(Fraction(2), 3),
         finite.staircase(Fraction(1, 2), Fraction(1), Fraction(1, 4), Fraction(3, 2)),
     ]
-    laws += [finite.randomised_response(Fraction(1, 2), Fraction(5))]
-    for known in laws:
+    found += [finite.randomised_response(Fraction(1, 2), Fraction(5))]
+    for known in found:
         assert known.lattice is not None
         unit, offset = known.lattice
         masses = {round((float(x) - float(offset)) / float(unit)): m for x, m in known.atoms}
@@ -138,24 +142,20 @@ def test_losses_off_a_lattice():
     check(found, truth, 1e-15)
 
 
+def laplace(scale, bound=None):
+    noise = {"kind": "Laplace" if bound is None else "TruncatedLaplace", "scale": Fraction(scale)}
+    noise |= {} if bound is None else {"bound": Fraction(bound)}
+    return laws.law_of({"kind": "Additive", "noise": noise, "shift": Fraction(1)}, False)
+
+
 @pytest.mark.parametrize("epsilon", [0.25, 1.5])
-def test_laplaces_by_residues_by_the_contour_and_on_a_grid(epsilon, monkeypatch):
-    monkeypatch.setattr(grid, "_POINTS", 500)
-    releases = [
-        (40, mixed.Laplace(Fraction(1, 8), None)),
-        (3, mixed.Laplace(Fraction(1, 4), Fraction(6))),
-    ]
-    few = [(8, releases[0][1]), releases[1]]
-    ways = [
-        decision.residues(releases, Fraction(epsilon)),
-        contour.bracket(releases, Fraction(epsilon), 2000),
-        grid.bracket(few, Fraction(epsilon), -10.0),
-        decision.residues(few, Fraction(epsilon)),
-    ]
-    for one, other in ((ways[0], ways[1]), (ways[3], ways[2])):
-        assert one.upper - one.lower < 1e-15 * one.upper
-        assert other.lower <= one.lower
-        assert one.upper <= other.upper
+def test_laplaces_by_residues_and_by_the_contour(epsilon):
+    releases = [(40, laplace(8)), (3, laplace(4, 24))]
+    one = exactly.delta(releases, Fraction(epsilon))[0]
+    other = contour.bracket(releases, Fraction(epsilon), 2000)
+    assert one.rad() < 1e-15 * one
+    assert other.lower <= one
+    assert one <= other.upper
 
 
 def test_failures_are_infinite_losses():
@@ -241,34 +241,52 @@ def test_text_and_binary_numbers_are_what_they_are():
 
 
 def test_a_bad_choice_is_wide_and_never_wrong(monkeypatch):
-    monkeypatch.setattr(grid, "_POINTS", 200)
     loss, good = 10 * sampled(1.0, 0.25, "remove"), None
     for most in (2000, 60, 16):
         known = statement.read(loss.to_json())
-        found = decision.bracket(known, False, Fraction(2), Fraction(0), most)
+        found = decision.bracket(known, False, Fraction(2), most)
         good = good or found
         assert found.lower <= good.lower
         assert good.upper <= found.upper
 
 
+def test_a_statement_is_left_open_when_its_time_is_over():
+    loss = 10 * sampled(1.0, 0.25, "remove")
+    proof = dp.verify(loss, 2.0, 0.5, seconds=1e-6)
+    assert (proof.proved, float(proof.upper)) == (None, 1.0)
+    assert dp.verify(loss, 2.0, 0.5).proved is True
+    with pytest.raises(ValueError, match="seconds must be above 0"):
+        dp.verify(loss, 2.0, 0.5, seconds=0.0)
+
+
 def missing_exchange(monkeypatch):
-    whole = statement._density
-    monkeypatch.setattr(statement, "_density", lambda n, p, q, exchanged=False: whole(n, p, q))
+    whole = laws._mixture
+    monkeypatch.setattr(
+        laws, "_mixture", lambda pair, exchanged: whole({**pair, "added": 0}, False)
+    )
 
 
 def doubled_kernel(monkeypatch):
     whole = contour._summed
-    monkeypatch.setattr(contour, "_summed", lambda *a: 2 * whole(*a))
+    monkeypatch.setattr(contour, "_summed", lambda *a: [2 * x for x in whole(*a)])
 
 
 def conjugate(monkeypatch):
-    """The transform on the other half line, for the complex points of a mixture."""
-    whole = law.rotated
-    monkeypatch.setattr(mixture, "rotated", lambda w, x, h, n, e: whole(w, x, -h, n, e))
+    """The transform on the other half line, for the complex points of a polygon."""
+    whole = law.Law.line
+    monkeypatch.setattr(law.Law, "line", lambda self, c, step, *more: whole(self, c, -step, *more))
 
 
 def no_tail(monkeypatch):
-    monkeypatch.setattr(mixture.Mixture, "tail", lambda self, c, start, end: arb(0))
+    monkeypatch.setattr(law.Law, "tail", lambda self, c, start, nats, stop: arb(0))
+    monkeypatch.setattr(law.Law, "log_tail", lambda self, c, t: -1000.0)
+
+
+def wrong_factor(monkeypatch):
+    """Gauss weights of half of the size."""
+    whole = balls.gauss_rule
+    rule = lambda order, bits: [(y, w / 2) for y, w in whole(order, bits)]  # noqa: E731
+    monkeypatch.setattr(curve, "gauss_rule", rule)
 
 
 @pytest.mark.parametrize(
@@ -278,6 +296,7 @@ def no_tail(monkeypatch):
         (doubled_kernel, check_two_removed),
         (conjugate, check_two_removed),
         (no_tail, check_two_removed),
+        (wrong_factor, check_two_removed),
     ],
 )
 def test_a_planted_error_is_caught(plant, caught_by, monkeypatch):
