@@ -21,6 +21,7 @@ from jaxdp import datasets, dpsgd, plot
 from jaxdp._core import checks
 from jaxdp._core.files import write_atomically
 from jaxdp._core.precision import opened
+from jaxdp._core.types import Reals
 from jaxdp.design.allocate import METHODS, allocate, allocation_error
 from jaxdp.design.sensitivity import sensitivity_profile
 from jaxdp.guarantee.base import Budget
@@ -232,7 +233,7 @@ def train(
 @opened()  # One program in float64 throughout compiles faster than parts of one.
 def _chains(
     problem: Problem, records: int, method: str, step: float, clip: float
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, Reals]:
     """The objective after each pass, (SEEDS, PASSES), and the rho that the plans spend."""
     # Arrays of NumPy would become constants of the program, which take minutes to compile.
     problem = jax.tree.map(jnp.asarray, problem)
