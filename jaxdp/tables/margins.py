@@ -1,4 +1,4 @@
-"""Tables of one statistic made consistent with their margins, by weighted least squares.
+"""Weighted least squares that makes released tables consistent with their margins.
 
 Tables that count or sum the same records are margins of one table of all their columns. Each is
 released with its own noise, so that they disagree. The least-squares estimate x of the whole table

@@ -1,6 +1,7 @@
 """Plan of a table: counts, sums and means, each with its own noise, that share one budget.
 
-Neighbours differ by one record that is added or removed. It is in one cell at most, so that a table
+Neighbours differ by one record that is added or removed (or, with ids, by all records of a person:
+`tables.people`). It is in one cell at most, so that a table
 by cells costs no more than one number: the noise of each cell has the sensitivity of a single one.
 """
 
@@ -30,6 +31,7 @@ from jaxdp.released import size_error
 from jaxdp.tables.fields import flag_of, number_of, one_of, require_known, text_of
 from jaxdp.tables.keys import entries_of, zone_of
 from jaxdp.tables.margins import families_of, shown
+from jaxdp.tables.people import person_of
 from jaxdp.tables.query import LATTICE_STEP, NOISES, Query, error_of, mechanism_of, query_of
 
 # Largest level of half widths. chosen: they are finite
@@ -38,7 +40,7 @@ _LARGEST_LEVEL = 1.0 - 1e-6
 _LEAST_MISS = 1e-11
 _KEYS = (
     *("epsilon", "delta", "rho", "noise", "level", "jointly", "ledger", "zone", "columns"),
-    *("missing", "name", "accounting", "release"),
+    *("missing", "name", "accounting", "person", "rows", "release"),
 )
 
 
@@ -48,7 +50,8 @@ class TablePlan(NamedTuple):
     guarantee: of all releases, an `ApproxDP`, or of a plan with rho the `ZCDP` of an exact sampler
     with the sampling error; level: of the half widths, of all rows together if `jointly`; loss: the
     composition of exact draws. name, sha256: as a ledger keeps them; of the keys and values as
-    sorted JSON, or of the file that the command line read.
+    sorted JSON, or of the file that the command line read. person, rows: the column of ids, None
+    if a record is a person, and the number of records of a person that are kept.
     """
 
     queries: tuple[Query, ...]
@@ -60,6 +63,8 @@ class TablePlan(NamedTuple):
     loss: PrivacyLoss
     name: str
     sha256: str
+    person: str | None
+    rows: int
 
     @property
     def miss(self) -> float:
@@ -89,10 +94,12 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
             of statistics that name none: "gaussian", the default, "laplace", "discrete_gaussian" or
             "discrete_laplace". `level` of the half widths, 0.95, of all rows together with
             `jointly` = true. `ledger`: the file of a `Ledger`, in which the charge has the plan's
-            `name`. `zone`: where times with an offset become dates, as "Europe/Zurich", or UTC.
-            `columns.NAME`: the public cells of a column to group by: `categories`; increasing
-            `bins`; or `unit` ("day", "week", "month", "quarter" or "year") from the date `first` to
-            `last`; `other` = true adds a cell of all others. `release`: a list of statistics, each
+            `name`. `person`, a column of ids, and `rows`: neighbours differ by all records of one
+            person, of which `rows` are kept at random. `zone`: where times with an offset become
+            dates, as "Europe/Zurich", or UTC. `columns.NAME`: the public cells of a column to group
+            by: `categories`; increasing `bins`; or `unit` ("day", "week", "month", "quarter" or
+            "year") from the date `first` to `last`; `other` = true adds a cell of all others.
+            `release`: a list of statistics, each
             with `statistic`, "count", "sum" or "mean" (of a `column` clipped to the public `lower`
             and `upper`); `by`, the columns of its cells; `margins` = true for sums over cells;
             `unit`, which a sum is rounded to; `missing`, "drop" or a number within the bounds that
@@ -137,7 +144,7 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
 
 def _kept(
     plan: Mapping[str, Any], loss: PrivacyLoss
-) -> tuple[bool, str | None, PrivacyLoss, str, str]:
+) -> tuple[bool, str | None, PrivacyLoss, str, str, str | None, int]:
     """The remaining fields of a `TablePlan`."""
     return (
         flag_of("plan", plan, "jointly"),
@@ -145,14 +152,16 @@ def _kept(
         loss,
         text_of("plan", plan, "name") or "table",
         sha256_of(json.dumps(plan, sort_keys=True, default=str).encode()),
+        *person_of(plan),
     )
 
 
 def _queries(plan: Mapping[str, Any]) -> tuple[Query, ...]:
     """The statistics of a plan in whole units."""
     entries = entries_of(plan, tuple(NOISES), zone_of(plan))
+    _, rows = person_of(plan)
     families = {i: members for members in families_of(entries) for i in members}
-    return tuple(query_of(entry, len(families[i]) == 1) for i, entry in enumerate(entries))
+    return tuple(query_of(entry, len(families[i]) == 1, rows) for i, entry in enumerate(entries))
 
 
 def _calibrated(
@@ -165,7 +174,7 @@ def _calibrated(
     if not math.isfinite(multiplier):
         raise ValueError(f"plan: the budget must be one that some noise meets, got {guarantee}")
     mechanisms = tuple(
-        mechanism_of(q.entry.noise, multiplier * q.base, q.sensitivity) for q in queries
+        mechanism_of(q.entry.noise, multiplier * q.base, q.sensitivity, q.rows) for q in queries
     )
     return mechanisms, guarantee, _loss(queries, xp.asarray(multiplier))
 
@@ -176,7 +185,8 @@ def _batches(queries: tuple[Query, ...], multiplier: Reals) -> Iterator[Mechanis
         queries_of_noise = [query for query in queries if query.entry.noise == noise]
         if queries_of_noise:
             scales = multiplier[..., None] * xp.asarray([query.base for query in queries_of_noise])
-            yield mechanism_of(noise, scales, [query.sensitivity for query in queries_of_noise])
+            units = [query.sensitivity for query in queries_of_noise]
+            yield mechanism_of(noise, scales, units, queries[0].rows)
 
 
 def _loss(queries: tuple[Query, ...], multiplier: Reals) -> PrivacyLoss:

@@ -51,8 +51,9 @@ class Query(NamedTuple):
     """Statistic in whole units: its terms, its sensitivity to one record, and its noise.
 
     Values are clipped to [lower, upper], the bounds or a few ulps within. `middle` is subtracted
-    from each. A record moves the sum by at most `sensitivity` units. is_whole: the noisy number is
-    whole, by rounding if the noise is continuous: of counts that are released as they are.
+    from each. A record moves the sum by at most `sensitivity` units. rows: records by which
+    neighbours differ. is_whole: the noisy number is whole, by rounding if the noise is continuous:
+    of counts that are released as they are.
     """
 
     entry: Entry
@@ -63,6 +64,7 @@ class Query(NamedTuple):
     sensitivity: int
     base: float  # the scale over the common multiplier, in units
     is_whole: bool
+    rows: int
 
 
 def error_of(query: Query, mechanism: Mechanism, level: float) -> ExpectedError:
@@ -83,12 +85,12 @@ def step_of(query: Query, mechanism: Mechanism) -> float | None:
     return 1.0 if query.is_whole and not mechanism.noise.on_integers else None
 
 
-def query_of(entry: Entry, is_alone: bool) -> Query:
+def query_of(entry: Entry, is_alone: bool, rows: int) -> Query:
     """The statistic in whole units; `is_alone`: no other table is made consistent with it."""
     is_whole = NOISES[entry.noise] in (DiscreteGaussian, DiscreteLaplace)
     if entry.statistic == "count":
         base = 1.0 / entry.weight if entry.scale is None else entry.scale
-        return Query(entry, Fraction(1), 0.0, 0.0, 1.0, 1, base, is_whole or is_alone)
+        return Query(entry, Fraction(1), 0.0, 0.0, 1.0, 1, base, is_whole or is_alone, rows)
     lower, upper = entry.lower, entry.upper
     middle = 0.5 * lower + 0.5 * upper if entry.statistic == "mean" else 0.0
     unit, bound = _unit(entry, middle), _bound(lower, upper, middle)
@@ -108,7 +110,7 @@ def query_of(entry: Entry, is_alone: bool) -> Query:
     while Fraction(middle) - Fraction(lower) > sensitivity * unit:
         lower = math.nextafter(lower, math.inf)
     base = sensitivity / entry.weight if entry.scale is None else entry.scale / float(unit)
-    return Query(entry, unit, middle, lower, upper, sensitivity, base, is_whole)
+    return Query(entry, unit, middle, lower, upper, sensitivity, base, is_whole, rows)
 
 
 def _bound(lower: float, upper: float, middle: float) -> Fraction:
@@ -126,9 +128,16 @@ def _unit(entry: Entry, middle: float) -> Fraction:
     return Fraction(2) ** (math.frexp(bound)[1] - 1 - _UNIT_BITS)
 
 
-def mechanism_of(noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int) -> Mechanism:
-    """The mechanism in units, the rounding to a lattice that is coarser in its sensitivity."""
+def mechanism_of(
+    noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int, rows: int = 1
+) -> Mechanism:
+    """The mechanism in units, for neighbours that differ by `rows` records: see `tables.people`.
+
+    Its sensitivity counts the rounding of as many cells to a lattice that is coarser than units.
+    """
     scaled, shift = NOISES[noise](scale), xp.asarray(sensitivity, xp.float64)
     if not scaled.on_integers:
         shift = round_up(shift + LATTICE_STEP * scaled.scale, 8)
-    return Mechanism(scaled, shift)
+    # A product of whole numbers is exact.
+    exact = rows == 1 or scaled.on_integers
+    return Mechanism(scaled, round_up(rows * shift, 0 if exact else 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -10,7 +11,7 @@ import numpy as np
 
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.random_key import ONE_KEY, is_secure, key_or_new
+from jaxdp._core.random_key import ONE_KEY, is_secure, key_for, key_or_new
 from jaxdp._core.types import Key
 from jaxdp.adaptive.currency import Currency, in_currency
 from jaxdp.adaptive.ledger_file import Ledger
@@ -19,6 +20,7 @@ from jaxdp.guarantee.pure import ApproxDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.mechanism import release as released_by
 from jaxdp.tables.labels import normal
+from jaxdp.tables.people import kept
 from jaxdp.tables.plan import TablePlan
 from jaxdp.tables.query import Query, step_of
 from jaxdp.tables.rows import TableRow, rows_of
@@ -30,8 +32,9 @@ Columns: TypeAlias = Mapping[str, Iterable[Any]]
 class ReleasedTable(NamedTuple):
     """Numbers that may be published, and the guarantee of all of them together.
 
-    guarantee: the plan's, for neighbours that differ by one record added or removed. level: of each
-    half width, or of all together if `jointly`. is_secure_key: True if the bits came from ChaCha20.
+    guarantee: the plan's, for neighbours that differ by one record, or by all records of a person
+    if the plan has ids, added or removed. level: of each half width, or of all together if
+    `jointly`. is_secure_key: True if the bits came from ChaCha20.
     receipt: of the ledger that was charged, None without one, for `Ledger.record_output`.
     """
 
@@ -54,7 +57,8 @@ def release(
 
     Args:
         columns: by name, one value a record: numbers, or texts of them, and labels. All of one
-            length. Or chunks of records, each such columns, of which one is held at a time. A
+            length. Or chunks of records, each such columns, of which one is held at a time; with
+            `person` in the plan they are read twice, and an iterator raises `ValueError`. A
             category that is a text takes the same text, without spaces around it; a number, a
             boolean or a date takes what has its value, also as a text (1, "1.0" and "1e0" are
             equal).
@@ -84,20 +88,40 @@ def release(
     [('A', '9.3'), ('B', '9.3')]
     """
     require_outside_traces("tables.release", ONE_KEY)
-    tally = Tally(plan.queries)
-    for chunk in _chunks(columns):
-        tally.add(chunk)
-    noisy, is_secure_key, receipt = _drawn(plan, tally.totals(), key, ledger)
+    key = key_or_new(key)
+    secret = np.asarray(jax.random.key_data(key_for("people", key))).tobytes()
+    totals = tally_of(columns, plan, secret).totals()
+    noisy, is_secure_key, receipt = _drawn(plan, totals, key, ledger)
     rows = tuple(rows_of(plan, noisy))
     return ReleasedTable(rows, plan.guarantee, plan.level, plan.jointly, is_secure_key, receipt)
 
 
+def tally_of(columns: Columns | Iterable[Columns], plan: TablePlan, secret: bytes = b"") -> Tally:
+    """Exact counts and sums of the plan's statistics, of the records that are kept."""
+    tally = Tally(plan.queries)
+    # Frames of pandas are no mappings, and have items.
+    chunks: Any = [columns] if hasattr(columns, "items") else columns
+    if plan.person is None:
+        for chunk in _chunks(chunks):
+            tally.add(chunk)
+        return tally
+    if iter(chunks) is chunks:
+        raise ValueError(
+            "columns must be chunks that can be read twice, such as a list, and not an iterator: "
+            "with person in the plan, the records of each person are counted first"
+        )
+    chunks = [*_chunks(chunks)] if isinstance(chunks, list) else chunks
+    for chunk, mask in kept(partial(_chunks, chunks), plan.person, plan.rows, secret):
+        tally.add(chunk, mask)
+    return tally
+
+
 @in_float64
 def _drawn(
-    plan: TablePlan, sums: list[list[int]], key: Key | None, ledger: Ledger | None
+    plan: TablePlan, sums: list[list[int]], key: Key, ledger: Ledger | None
 ) -> tuple[list[list[float]], bool, str | None]:
     """The sums of all statistics with noise, which the ledger was charged for before."""
-    key, receipt = key_or_new(key), None
+    receipt = None
     if ledger is None and plan.ledger is not None:
         ledger = Ledger(plan.ledger)
     if ledger is not None:
@@ -108,10 +132,8 @@ def _drawn(
     return [_noisy(query, m, value, k) for query, m, value, k in parts], is_secure(key), receipt
 
 
-def _chunks(columns: Columns | Iterable[Columns]) -> Iterator[dict[str, list[Any]]]:
+def _chunks(chunks: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
     """The chunks of records by normal name, each with columns of one length."""
-    # Frames of pandas are no mappings, and have items.
-    chunks: Any = [columns] if hasattr(columns, "items") else columns
     names = None
     for chunk in chunks:
         by_name = {
@@ -133,7 +155,7 @@ def _chunks(columns: Columns | Iterable[Columns]) -> Iterator[dict[str, list[Any
 
 def _noisy(query: Query, mechanism: Mechanism, sums: list[int], key: Key) -> list[float]:
     """The sums of a statistic with noise, in units."""
-    cell = Mechanism(mechanism.noise, float(query.sensitivity))
+    cell = Mechanism(mechanism.noise, float(query.rows * query.sensitivity))
     values, step = np.array(sums, np.int64), step_of(query, mechanism)
     released = released_by(cell, values, key, step, disjoint=True)
     # The planned sensitivity is at least the lattice's.

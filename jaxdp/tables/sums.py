@@ -31,8 +31,8 @@ class Tally:
         self._sums = [ExactSums(math.prod(query.entry.shape)) for query in queries]
         self._size = 0
 
-    def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Add records by column, of which every column has as many; errors show no value."""
+    def add(self, columns: Mapping[str, Sequence[Any]], mask: np.ndarray | None = None) -> None:
+        """Add records by column, those of the mask; errors, of any record, show no value."""
         for name in (name for query in self._queries for name in query.entry.columns):
             if name not in columns:
                 # Of a file without a header the names are a record.
@@ -44,6 +44,7 @@ class Tally:
         numbers = {x: numbers_of(columns[x], x, self._size) for x in summed if x is not None}
         for query, sums in zip(self._queries, self._sums, strict=True):
             place, column = _in_table(query.entry.cells, indices, size), query.entry.column
+            place = place if mask is None else np.where(mask, place, -1)
             if column is None:
                 sums.count(place)
             elif query.entry.statistic == "count":
