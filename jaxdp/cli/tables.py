@@ -125,9 +125,10 @@ def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     if hasattr(promise, "sampling_error"):
         rho, error = float(promise.exact.rho), float(promise.sampling_error)
         numbers = {"rho": rho, "sampling_error": error}
+        less = ", and for labels that more than one person has" if plan.thresholds() else ""
         kind = (
-            f"{rho:g}-zero-concentrated differentially private (rho) for exact draws of the noise, "
-            f"and sampled within {error:.1e} of them in total variation"
+            f"{rho:g}-zero-concentrated differentially private (rho) for exact draws of the noise"
+            f"{less}, and sampled within {error:.1e} of them in total variation"
         )
     else:
         epsilon, delta = float(promise.epsilon_bound), float(promise.delta_bound)
@@ -139,6 +140,7 @@ def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "jointly": plan.jointly,
         **numbers,
         "relation": "add_remove",
+        "thresholds": {plan.queries[i].entry.name: x for i, x in plan.thresholds().items()},
         "guarantee": (
             f"{kind}, all numbers together, for {whose} added or removed; the plan is public"
         ),
@@ -153,12 +155,15 @@ def _expected(plan: Any) -> tuple[dict[str, Any], str]:
         numbers = {name: float(value) for name, value in vars(error).items()}
         entry = query.entry
         rows.append({"name": entry.name, "noise": entry.noise, **numbers})
-    note = (
-        ""
-        if all(q.entry.statistic != "mean" for q in plan.queries)
-        else ("\nof a mean: the errors of its sum, to be divided by the number of records")
-    )
-    return _report(plan, rows), _lines(rows) + note
+    kinds, report = {q.entry.statistic for q in plan.queries}, _report(plan, rows)
+    note = ""
+    if "mean" in kinds:
+        note += "\nof a mean: the errors of its sum, to be divided by the number of records"
+    if "quantile" in kinds:
+        note += "\nof a quantile: bounds on the errors of its rank, in records"
+    for name, threshold in report["thresholds"].items():
+        note += f"\n{name}: labels are published from {threshold} records (noisy) on"
+    return report, _lines(rows) + note
 
 
 def _lines(rows: list[dict[str, Any]]) -> str:
@@ -186,7 +191,7 @@ def _in_format(path: Path, answer: dict[str, Any]) -> str:
     if path.suffix == ".json":
         return as_text(answer) + "\n"
     text = io.StringIO()
-    promise = {k: x for k, x in answer.items() if k not in ("rows", "guarantee")}
+    promise = {k: x for k, x in answer.items() if k not in ("rows", "guarantee", "thresholds")}
     rows = [_flat(row) for row in answer["rows"]]
     by = dict.fromkeys(name for row in rows for name in row if name not in _TAKEN)
     writer = csv.DictWriter(text, ["name", "category", *by, "value", "half_width", *promise])

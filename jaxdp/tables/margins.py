@@ -40,6 +40,9 @@ def families_of(entries: Sequence[Entry]) -> list[tuple[int, ...]]:
     families = dict[object, list[int]]()
     for i, entry in enumerate(entries):
         partial = frozenset(cells for cells in entry.cells if not cells.has_other)
+        if entry.probabilities or entry.unknown_delta is not None:
+            families[i] = [i]
+            continue
         values = (entry.column, entry.lower, entry.upper, entry.missing)
         key = (entry.statistic, values, partial)
         families.setdefault(key, []).append(i)

@@ -18,6 +18,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike
 from jaxdp._numeric.elementary import round_up
 from jaxdp.design.expected_error import ExpectedError, expected_error
+from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
@@ -26,6 +27,7 @@ from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.lattice_draws import unit_of
 from jaxdp.released import BITS
 from jaxdp.tables.keys import Entry
+from jaxdp.tables.quantiles import DRAWS, rank_error, steps_of
 
 NOISES = {
     "gaussian": Gaussian,
@@ -62,13 +64,31 @@ class Query(NamedTuple):
     lower: float
     upper: float
     sensitivity: int
-    base: float  # the scale over the common multiplier, in units
+    base: float  # the scale over the common multiplier, in units; of quantiles epsilon times it
     is_whole: bool
     rows: int
 
+    @property
+    def points(self) -> int:
+        """Points of the grid that quantiles are chosen from."""
+        return round((Fraction(repr(self.upper)) - Fraction(repr(self.lower))) / self.unit) + 1
 
-def error_of(query: Query, mechanism: Mechanism, level: float) -> ExpectedError:
-    """`expected_error` in the column's unit; the half width includes all rounding."""
+    @property
+    def draws(self) -> int:
+        """Number of the mechanism's runs that a record takes part in."""
+        return DRAWS * len(self.entry.probabilities) or 1
+
+
+def error_of(
+    query: Query, mechanism: Mechanism | ExponentialMechanism, level: float
+) -> ExpectedError:
+    """`expected_error` in the column's unit; the half width includes all rounding.
+
+    Of quantiles, bounds on the errors of the ranks, of the worst one.
+    """
+    if isinstance(mechanism, ExponentialMechanism):
+        errors = rank_errors(query, mechanism, 1.0 - level)
+        return max(errors, key=lambda error: error.half_width)
     granularity = step_of(query, mechanism)
     if granularity is None:
         granularity = (
@@ -80,6 +100,13 @@ def error_of(query: Query, mechanism: Mechanism, level: float) -> ExpectedError:
     return ExpectedError(*(unit * x for x in errors))
 
 
+def rank_errors(query: Query, mechanism: ExponentialMechanism, miss: float) -> list[ExpectedError]:
+    """Bounds on the errors of the ranks of each quantile, in records."""
+    return [
+        rank_error(mechanism, q, query.rows, query.points, miss) for q in query.entry.probabilities
+    ]
+
+
 def step_of(query: Query, mechanism: Mechanism) -> float | None:
     """The granularity in units: whole numbers, or as fine as the lattice."""
     return 1.0 if query.is_whole and not mechanism.noise.on_integers else None
@@ -88,6 +115,11 @@ def step_of(query: Query, mechanism: Mechanism) -> float | None:
 def query_of(entry: Entry, is_alone: bool, rows: int) -> Query:
     """The statistic in whole units; `is_alone`: no other table is made consistent with it."""
     is_whole = NOISES[entry.noise] in (DiscreteGaussian, DiscreteLaplace)
+    if entry.probabilities:
+        unit = steps_of(entry.where, (entry.lower, entry.upper), entry.unit)
+        bounds = 0.0, entry.lower, entry.upper
+        # Of the exponential mechanism, whose rho is then about that of a Gaussian of this weight.
+        return Query(entry, unit, *bounds, 1, 2.0 * entry.weight, False, rows)
     if entry.statistic == "count":
         base = 1.0 / entry.weight if entry.scale is None else entry.scale
         return Query(entry, Fraction(1), 0.0, 0.0, 1.0, 1, base, is_whole or is_alone, rows)

@@ -15,14 +15,17 @@ from jaxdp._core.random_key import ONE_KEY, is_secure, key_for, key_or_new
 from jaxdp._core.types import Key
 from jaxdp.adaptive.currency import Currency, in_currency
 from jaxdp.adaptive.ledger_file import Ledger
+from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.drawn import Drawn
-from jaxdp.guarantee.pure import ApproxDP
+from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.mechanism import release as released_by
 from jaxdp.tables.labels import normal
 from jaxdp.tables.people import kept
 from jaxdp.tables.plan import TablePlan
-from jaxdp.tables.query import Query, step_of
+from jaxdp.tables.quantiles import drawn
+from jaxdp.tables.query import rank_errors, step_of
 from jaxdp.tables.rows import TableRow, rows_of
 from jaxdp.tables.sums import Tally
 
@@ -90,9 +93,10 @@ def release(
     require_outside_traces("tables.release", ONE_KEY)
     key = key_or_new(key)
     secret = np.asarray(jax.random.key_data(key_for("people", key))).tobytes()
-    totals = tally_of(columns, plan, secret).totals()
-    noisy, is_secure_key, receipt = _drawn(plan, totals, key, ledger)
-    rows = tuple(rows_of(plan, noisy))
+    tally = tally_of(columns, plan, secret)
+    noisy, is_secure_key, receipt = _drawn(plan, tally.totals(), key, ledger)
+    labels = {i: tally.labels(i) for i in plan.thresholds()}
+    rows = tuple(rows_of(plan, noisy, labels))
     return ReleasedTable(rows, plan.guarantee, plan.level, plan.jointly, is_secure_key, receipt)
 
 
@@ -128,8 +132,10 @@ def _drawn(
         cost = cost_of(plan, ledger.budget)
         receipt = ledger.charge(cost, name=plan.name, plan_sha256=plan.sha256)
     keys = jax.random.split(key, len(sums))
-    parts = zip(plan.queries, plan.mechanisms, sums, keys, strict=True)
-    return [_noisy(query, m, value, k) for query, m, value, k in parts], is_secure(key), receipt
+    noisy = [
+        _noisy(plan, i, counts, k) for i, (counts, k) in enumerate(zip(sums, keys, strict=True))
+    ]
+    return noisy, is_secure(key), receipt
 
 
 def _chunks(chunks: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
@@ -153,8 +159,17 @@ def _chunks(chunks: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
         raise ValueError("columns must be given, got no chunk of records")
 
 
-def _noisy(query: Query, mechanism: Mechanism, sums: list[int], key: Key) -> list[float]:
-    """The sums of a statistic with noise, in units."""
+def _noisy(plan: TablePlan, index: int, sums: list[int], key: Key) -> list[float]:
+    """The sums of a statistic with noise, in units; of quantiles, points of the grid."""
+    query, mechanism = plan.queries[index], plan.mechanisms[index]
+    if isinstance(mechanism, ExponentialMechanism):
+        counts = np.array(sums, np.int64).reshape(-1, query.points)
+        ranks = [float(x.half_width) for x in rank_errors(query, mechanism, plan.miss)]
+        drawing = float(mechanism.epsilon_bound), key
+        points = drawn(counts, query.entry.probabilities, ranks, query.rows, drawing)
+        return points.ravel().astype(np.float64).tolist()
+    if not sums:  # no label
+        return []
     cell = Mechanism(mechanism.noise, float(query.rows * query.sensitivity))
     values, step = np.array(sums, np.int64), step_of(query, mechanism)
     released = released_by(cell, values, key, step, disjoint=True)
@@ -165,5 +180,12 @@ def _noisy(query: Query, mechanism: Mechanism, sums: list[int], key: Key) -> lis
 
 def cost_of(plan: TablePlan, budget: Currency) -> Currency:
     """Cost of all statistics together, so that the ledger takes all of them or none."""
-    costs = [in_currency(mechanism, budget) for mechanism in plan.mechanisms]
+    if plan.thresholds():
+        raise ValueError("ledger must be None: it counts no delta, which unknown categories need")
+    costs = []
+    for query, mechanism in zip(plan.queries, plan.mechanisms, strict=True):
+        item = mechanism
+        if isinstance(item, ExponentialMechanism) and isinstance(budget, PureDP | GDP):
+            item = PureDP(item.epsilon_bound)
+        costs += [in_currency(item, budget)] * query.draws
     return sum(costs[1:], costs[0])
