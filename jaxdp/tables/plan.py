@@ -229,7 +229,7 @@ def _batches(
 def _loss(queries: tuple[Query, ...], multiplier: Reals) -> PrivacyLoss:
     """Composition of all statistics."""
     first, *others = (
-        (draws * privacy_loss(batch)).sum(-1) for batch, draws in _batches(queries, multiplier)
+        (privacy_loss(batch) * draws).sum(-1) for batch, draws in _batches(queries, multiplier)
     )
     return sum(others, first)
 

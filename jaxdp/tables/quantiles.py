@@ -33,6 +33,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Key
 from jaxdp.design.expected_error import ExpectedError
 from jaxdp.exponential_mechanism import ExponentialMechanism
@@ -91,11 +92,12 @@ def rank_error(
     """
     epsilon = float(mechanism.epsilon_bound) - rows * _SLACK
     if not epsilon > 0:
-        return ExpectedError(math.inf, math.inf, math.inf)
+        return ExpectedError(*(xp.asarray(math.inf) for _ in range(3)))
     scale, log = 2.0 * rows * float(max(q, 1 - q)) / epsilon, math.log(points)
     end = scale * math.log(points * (1.0 + 1e-9) / (0.5 * miss - points * 2.0**-80))
     squared = log**2 + 2.0 * log + 2.0
-    return ExpectedError(scale * math.sqrt(squared), scale * (log + 1.0), float(math.ceil(end)))
+    errors = scale * math.sqrt(squared), scale * (log + 1.0), float(math.ceil(end))
+    return ExpectedError(*(xp.asarray(x) for x in errors))
 
 
 def drawn(
@@ -112,7 +114,7 @@ def drawn(
     epsilon, key = drawing
     shape = (len(counts), len(levels), DRAWS)
     bits = np.asarray(jax.random.bits(key, (*shape, _WORDS), np.uint32)).astype(object)
-    uniform = sum(bits[..., i] * 2 ** (32 * i) for i in range(_WORDS))
+    uniform = np.sum(bits * np.array([2 ** (32 * i) for i in range(_WORDS)], dtype=object), axis=-1)
     points = np.zeros(shape, np.int64)
     for cell, level, draw in itertools.product(*map(range, shape)):
         shift = (0, -1, 1)[draw] * round(min(ranks[level], MOST_RANK))

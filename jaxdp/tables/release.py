@@ -11,14 +11,17 @@ import numpy as np
 
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import ONE_KEY, is_secure, key_for, key_or_new
 from jaxdp._core.types import Key
+from jaxdp._numeric.elementary import round_up
 from jaxdp.adaptive.currency import Currency, in_currency
 from jaxdp.adaptive.ledger_file import Ledger
 from jaxdp.exponential_mechanism import ExponentialMechanism
+from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.drawn import Drawn
-from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import ApproxDP, PureDP
+from jaxdp.guarantee.renyi import RDP, ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.mechanism import release as released_by
 from jaxdp.tables.labels import normal
@@ -184,8 +187,19 @@ def cost_of(plan: TablePlan, budget: Currency) -> Currency:
         raise ValueError("ledger must be None: it counts no delta, which unknown categories need")
     costs = []
     for query, mechanism in zip(plan.queries, plan.mechanisms, strict=True):
-        item = mechanism
-        if isinstance(item, ExponentialMechanism) and isinstance(budget, PureDP | GDP):
-            item = PureDP(item.epsilon_bound)
-        costs += [in_currency(item, budget)] * query.draws
+        costs += [in_currency(_item(mechanism, budget), budget)] * query.draws
     return sum(costs[1:], costs[0])
+
+
+def _item(mechanism: Mechanism | ExponentialMechanism, budget: Currency) -> Mechanism | Guarantee:
+    """What a budget is charged for."""
+    if isinstance(mechanism, Mechanism):
+        return mechanism
+    match budget:
+        case ZCDP():
+            rho = mechanism.zcdp().rho
+            return ZCDP(xp.zeros_like(rho), round_up(rho, 8))
+        case RDP(order=order):
+            return RDP(order, round_up(mechanism.renyi(order), 8))
+        case _:
+            return PureDP(mechanism.epsilon_bound)

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxdp.exponential_mechanism import ExponentialMechanism
+from jaxdp.mechanism import Mechanism
+from jaxdp.noise.base import Noise
 from jaxdp.tables.cells import Cells
 from jaxdp.tables.error_bars import Term, half_width
 from jaxdp.tables.keys import is_number_of, name_of
@@ -116,7 +118,7 @@ def width_of(plan: TablePlan, family: Family, cells: tuple[Cells, ...], miss: fl
         query, size = plan.queries[member], abs(weight) * float(plan.queries[member].unit)
         # Equal weights are equal to the last bit, where they are 1.
         size = round(size / float(query.unit)) * float(query.unit) if _is_one(weight) else size
-        terms.append(Term(plan.mechanisms[member].noise, query.is_whole, size, count))
+        terms.append(Term(_noise(plan, member), query.is_whole, size, count))
         rounding += 0.0 if query.entry.statistic == "count" else 0.5 * size * count
     return half_width(terms, miss) + rounding
 
@@ -125,11 +127,17 @@ def _is_one(weight: float) -> bool:
     return abs(abs(weight) - 1.0) < 1e-9
 
 
+def _noise(plan: TablePlan, index: int) -> Noise:
+    """The noise of a statistic that is no quantile."""
+    mechanism = plan.mechanisms[index]
+    assert isinstance(mechanism, Mechanism)
+    return mechanism.noise
+
+
 def _family(plan: TablePlan, members: tuple[int, ...]) -> Family:
     tables = tuple(plan.queries[i].entry.cells for i in members)
     variances = (
-        float(plan.queries[i].unit) ** 2
-        * max(float(plan.mechanisms[i].noise.variance()), _LEAST_VARIANCE)
+        float(plan.queries[i].unit) ** 2 * max(float(_noise(plan, i).variance()), _LEAST_VARIANCE)
         for i in members
     )
     return Family(members, tables, tuple(variances))
