@@ -187,7 +187,7 @@ def cost_of(plan: TablePlan, budget: Currency) -> Currency:
         raise ValueError("ledger must be None: it counts no delta, which unknown categories need")
     costs = []
     for query, mechanism in zip(plan.queries, plan.mechanisms, strict=True):
-        costs += [in_currency(_item(mechanism, budget), budget)] * query.draws
+        costs.extend([in_currency(_item(mechanism, budget), budget)] * query.draws)
     return sum(costs[1:], costs[0])
 
 
