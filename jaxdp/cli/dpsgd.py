@@ -64,10 +64,14 @@ class Source:
     ] = None
     noise: Annotated[
         list[str] | None,
-        typer.Option(help="Instead, a noise and its parameters, as laplace:10; can be repeated."),
+        typer.Option(
+            help="Instead, a noise and its parameters, as laplace:10; can be repeated.",
+            metavar="NOISE",
+        ),
     ] = None
     times: Annotated[
-        list[int] | None, typer.Option(help="Releases of each --noise in its order; 1 if left out.")
+        list[int] | None,
+        typer.Option(help="Releases of each --noise in its order; 1 if left out.", metavar="INT"),
     ] = None
     sensitivity: Sensitivity = 1.0
 
