@@ -20,14 +20,14 @@ _STEPS = (0.5, 1, 2, 3, 5, 8, 12, 20)
 _RIGHT, _LEFT = (1.1, 1.5, 3, 8), (0.9, 0.6, 0.3, 0.1)
 # Smallest common unit of lattices over the largest of them. chosen
 _FINEST = 64
-# Smoothing, over the least that its end needs; its ends over that of the sum. chosen
-_GAIN, _ENDS = 1.05, (1.0, 8.0, 64.0, 512.0)
+# Smoothing, over the least that its end needs; its ends over that of the sum; rest over gap. chosen
+_GAIN, _ENDS, _REST = 1.05, (1.0, 8.0, 64.0, 512.0), 0.02
 # Trials of the size of delta, and points from which two have to do. chosen
 _TRIALS, _SLOW = 3, 300
-# Trials of a longer sum, where floats stopped too soon. chosen
-_LONGER = 5
+# Trials of a longer sum, where floats stopped too soon, and how its growth grows. chosen
+_LONGER, _GROWTH = 6, 1.3
 # Points times nodes at most. chosen: seconds
-_WORK = 3e6
+_WORK = 1e7
 
 
 class Bracket(NamedTuple):
@@ -111,7 +111,9 @@ def bracket(
         lost = max(0.0, choice.log_chernoff - choice.log_delta)
         with precision(110 + 2 * largest.bit_length() + int(1.5 * lost)):
             whole.nats = lost - math.log(_AIM) + 6
-            result = _evaluate(whole, choice)
+            found = _evaluate(whole, choice)
+        lower, upper = arb.max(result.lower, found.lower), arb.min(result.upper, found.upper)
+        result = Bracket(lower, upper, found.points)
         middle = log_number(result.upper)
         is_near = result.lower > 0 and abs(middle - choice.log_delta) < 1.0
         if is_near or (trial > 0 and result.points > _SLOW):
@@ -133,8 +135,7 @@ def choose(whole: Composition) -> Choice:
     at = min(range(len(grid)), key=grid.__getitem__)
     low, high = (at - 17) / 2, (at - 15) / 2
     for _ in range(14):
-        third = (high - low) * 0.381966
-        a, b = low + third, high - third
+        a, b = low + (high - low) * 0.381966, high - (high - low) * 0.381966
         low, high = (low, b) if objective(a) < objective(b) else (a, high)
     log_tilt, d = (low + high) / 2, 1e-3
     tilt = math.exp(log_tilt)
@@ -150,8 +151,7 @@ def _evaluate(whole: Composition, choice: Choice) -> Bracket:
     """Steps 2 to 5 of the theorem with these choices."""
     goal = choice.log_delta + math.log(_AIM)
     tilts, period = _aliases(whole, choice, goal)
-    c, epsilon = arb(choice.tilt), ball(whole.epsilon)
-    lattice = whole.lattice()
+    c, epsilon, lattice = arb(choice.tilt), ball(whole.epsilon), whole.lattice()
     if lattice is not None:
         found, rest, gap, period, count = _on_lattice(whole, c, period, *lattice)
     else:
@@ -162,9 +162,8 @@ def _evaluate(whole: Composition, choice: Choice) -> Bracket:
         size = _markov(v) * whole.moment(v) * (-v * epsilon).exp()
         ratio = (-abs(v - c) * arb(period)).exp()
         alias += size * ratio / (1 - ratio)
-    upper = arb((found + rest).upper())
-    lower = arb((found - rest - alias - gap).lower())
-    return Bracket(lower if lower > 0 else arb(0), upper, count + 1)
+    lower = arb.max(arb(0), arb((found - rest - alias - gap).lower()))
+    return Bracket(lower, arb((found + rest).upper()), count + 1)
 
 
 def _aliases(whole: Composition, choice: Choice, goal: float) -> tuple[list[float], float]:
@@ -185,11 +184,10 @@ def _on_lattice(
     whole: Composition, c: Any, period: float, unit: Fraction, offset: Fraction
 ) -> tuple[Any, Any, Any, Any, int]:
     """Step 5."""
-    n_points = math.ceil(period / float(unit)) + 1
-    width, exact = ball(unit), ball(whole.epsilon)
+    n_points, width = math.ceil(period / float(unit)) + 1, ball(unit)
     step = 2 * arb.pi() / (width * n_points)
     first = ball(offset + unit * (math.floor((whole.epsilon - offset) / unit) + 1))
-    decay = (exact - first).exp()
+    decay = (ball(whole.epsilon) - first).exp()
 
     def kernel(s: Any) -> Any:
         near = 1 / (1 - (-s * width).exp()) - decay / (1 - (-(s + 1) * width).exp())
@@ -219,13 +217,17 @@ def _on_line(
 
     smooth, variance, parts, start = arb(0), whole.variance, [], 0.0
     for attempt in range(_LONGER):
-        count = min(math.ceil(count * 1.3), most) if attempt else count
+        count = min(math.ceil(count * _GROWTH**attempt), most)
         start = count * width * (1 - 1e-12)
         parts = [(start, whole.tail(c, start, math.inf))]
         if count == most or log_number(rest(variance, parts)) <= goal:
             break
     if log_number(rest(variance, parts)) > goal:
         smooth, parts = _smoothing(whole, c, start, goal, rest)
+        # A rest far below the gap, about smooth c / 2 of delta, gains nothing.
+        loose = choice.log_delta + math.log(_REST * number(smooth) * choice.tilt / 2)
+        if loose > goal:
+            smooth, parts = _smoothing(whole, c, start, loose, rest)
         variance += smooth
     kernels = [(variance, lambda s: (-s * epsilon).exp() / (s * (s + 1)))]
     if smooth > 0:
@@ -249,7 +251,7 @@ def _smoothing(
 
     Between `start` and an end |M| may be small by itself; the smoothing hides it beyond.
     """
-    found = None
+    found: Any = None
     for ratio in _ENDS:
         end = start * ratio
         last = [(end, whole.tail(c, end, math.inf))]
@@ -259,7 +261,6 @@ def _smoothing(
         if found and log_number(rest(whole.variance + smooth, parts)) > goal + 1:
             break
         found = smooth, parts
-    assert found is not None
     return found
 
 

@@ -26,7 +26,7 @@ from jaxdp.proof.contour import Bracket, Releases
 from jaxdp.proof.statement import Statement, read
 
 # Points of a sum and CPU seconds at most, by default. chosen
-POINTS, SECONDS = 20000, 60.0
+POINTS, SECONDS = 40000, 60.0
 # Bits of closed forms, and digits of a bound. chosen
 _BITS, _MOST_BITS, _DIGITS = 320, 2000, 17
 # Seconds before progress is shown. chosen
