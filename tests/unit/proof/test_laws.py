@@ -6,7 +6,8 @@ import pytest
 from flint import acb, arb, ctx
 from proof_oracle import exact, transform
 
-from jaxdp.proof import balls, finite, laws
+from jaxdp.proof import balls, contour, finite, laws
+from jaxdp.proof import exact as sums
 
 # Kinds of noise: name in a statement, in the oracle, parameters.
 NOISES = {
@@ -246,3 +247,21 @@ def test_tails_cover_a_density_of_several_pieces():
         truth = transform("laplace", (1.5,), floats(p), floats(q), 90.0)
         for i in range(40):
             assert abs(truth(acb(c, start + i * 0.7))).lower() <= tail
+
+
+def laplace(scale, bound=None):
+    noise = {"kind": "Laplace" if bound is None else "TruncatedLaplace", "scale": Fraction(scale)}
+    noise |= {} if bound is None else {"bound": Fraction(bound)}
+    return laws.law_of({"kind": "Additive", "noise": noise, "shift": Fraction(1)}, False)
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.5])
+def test_laplaces_by_residues_and_by_the_contour(epsilon):
+    releases = [(40, laplace(8)), (3, laplace(4, 24))]
+    found = sums.delta(releases, Fraction(epsilon))
+    assert found is not None
+    one = found[0]
+    other = contour.bracket(releases, Fraction(epsilon), 2000)
+    assert one.rad() < 1e-15 * one
+    assert other.lower <= one
+    assert one <= other.upper

@@ -12,7 +12,6 @@ from proof_oracle import exact, gaussian_delta, normal_tail, response_delta, sum
 
 import jaxdp as dp
 from jaxdp.proof import balls, contour, curve, decision, finite, law, laws, statement
-from jaxdp.proof import exact as exactly
 
 POINTS = 3000
 
@@ -140,24 +139,6 @@ def test_losses_off_a_lattice():
     )
     found = bracket(3 * loss, 0.5)
     check(found, truth, 1e-15)
-
-
-def laplace(scale, bound=None):
-    noise = {"kind": "Laplace" if bound is None else "TruncatedLaplace", "scale": Fraction(scale)}
-    noise |= {} if bound is None else {"bound": Fraction(bound)}
-    return laws.law_of({"kind": "Additive", "noise": noise, "shift": Fraction(1)}, False)
-
-
-@pytest.mark.parametrize("epsilon", [0.25, 1.5])
-def test_laplaces_by_residues_and_by_the_contour(epsilon):
-    releases = [(40, laplace(8)), (3, laplace(4, 24))]
-    found = exactly.delta(releases, Fraction(epsilon))
-    assert found is not None
-    one = found[0]
-    other = contour.bracket(releases, Fraction(epsilon), 2000)
-    assert one.rad() < 1e-15 * one
-    assert other.lower <= one
-    assert one <= other.upper
 
 
 def test_failures_are_infinite_losses():
