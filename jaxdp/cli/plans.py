@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from jaxdp._core.files import write_atomically
-from jaxdp._core.progress import shown
 from jaxdp.cli.base import AsJson, check_output, exit_on_error, library, show, with_options
 from jaxdp.cli.records import Delimiter, Dialect, Encoding, Records, require_names
-from jaxdp.cli.tables import Data, chunks_of, read_plan
+from jaxdp.cli.tables import Chunks, Data, read_plan
 
 # What a column may be asked to be.
 _KINDS = ("skip", "number", "categories", "date")
@@ -32,15 +31,12 @@ def check(
     """Tell whether `jaxdp release` would take a plan and a file; draw and charge nothing."""
 
     def work() -> dict[str, Any]:
-        from jaxdp.tables.release import cost_of
-        from jaxdp.tables.sums import Tally
+        from jaxdp.tables.release import cost_of, tally_of
 
         table_plan = read_plan(plan)
-        chunks = chunks_of(Records(file, **vars(dialect)), table_plan)
-        tally = Tally(table_plan.queries)
-        for chunk in shown(chunks, "chunks of records", False if as_json else None):
-            tally.add(chunk)
-        tally.totals()
+        progress = False if as_json else None
+        chunks = Chunks(Records(file, **vars(dialect)), table_plan, progress)
+        tally_of(chunks, table_plan).totals()
         fits = None
         if table_plan.ledger is not None:
             ledger = library().Ledger(table_plan.ledger)

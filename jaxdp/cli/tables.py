@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,8 +67,8 @@ def run(
             check_output("output", output, Path(table_plan.ledger))
         if dry_run:
             return *_expected(table_plan), None
-        chunks = chunks_of(Records(file, **vars(dialect)), table_plan)
-        table = library().tables.release(shown(chunks, "chunks of records", progress), table_plan)
+        chunks = Chunks(Records(file, **vars(dialect)), table_plan, progress)
+        table = library().tables.release(chunks, table_plan)
         rows = [row._asdict() for row in table.rows]
         paid = None if table.receipt is None else (table_plan.ledger, table.receipt)
         return _report(table_plan, rows), _lines(rows), paid
@@ -87,18 +88,27 @@ def run(
         show(as_json, answer, lines + "\n" + wrapped(answer["guarantee"]))
 
 
-def chunks_of(records: Records, plan: Any) -> Iterator[dict[str, list[Any]]]:
-    """The columns that a plan reads, some records at a time."""
-    names, numbers = set[str](), set[str]()
-    for entry in (query.entry for query in plan.queries):
-        for name in entry.columns:
-            key = "column" if name == entry.column else "column of cells"
-            records.require(name, f"{entry.where}: {key}")
-        names.update(entry.columns)
-        numbers.update({entry.column} - {None})
-        numbers.update(cells.column for cells in entry.cells if "numbers" in cells.kinds)
-    # A count of all records needs a column, too.
-    return records.chunks(names or {name for name in records.names if name}, numbers)
+class Chunks:
+    """The columns that a plan reads, some records at a time, as often as they are read."""
+
+    def __init__(self, records: Records, plan: Any, progress: bool | None):
+        names, numbers = set[str](), set[str]()
+        for entry in (query.entry for query in plan.queries):
+            for name in entry.columns:
+                key = "column" if name == entry.column else "column of cells"
+                records.require(name, f"{entry.where}: {key}")
+            names.update(entry.columns)
+            numbers.update({entry.column} - {None})
+            numbers.update(cells.column for cells in entry.cells if "numbers" in cells.kinds)
+        if plan.person is not None:
+            records.require(plan.person, "plan: person")
+            names.add(plan.person)
+        # A count of all records needs a column, too.
+        self._read = partial(records.chunks, names or {n for n in records.names if n}, numbers)
+        self._progress = progress
+
+    def __iter__(self) -> Iterator[dict[str, list[Any]]]:
+        return iter(shown(self._read(), "chunks of records", self._progress))
 
 
 def read_plan(file: Path) -> Any:
@@ -109,13 +119,16 @@ def read_plan(file: Path) -> Any:
 
 def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The rows, and the promise that they keep together."""
-    promise = plan.guarantee
+    promise, whose = plan.guarantee, "one record"
+    if plan.person is not None:
+        whose = f"all records of one person (at most {plan.rows} of each are used)"
     if hasattr(promise, "sampling_error"):
         rho, error = float(promise.exact.rho), float(promise.sampling_error)
         numbers = {"rho": rho, "sampling_error": error}
+        less = ", and for labels that more than one person has" if plan.thresholds() else ""
         kind = (
-            f"{rho:g}-zero-concentrated differentially private (rho) for exact draws of the noise, "
-            f"and sampled within {error:.1e} of them in total variation"
+            f"{rho:g}-zero-concentrated differentially private (rho) for exact draws of the noise"
+            f"{less}, and sampled within {error:.1e} of them in total variation"
         )
     else:
         epsilon, delta = float(promise.epsilon_bound), float(promise.delta_bound)
@@ -127,8 +140,9 @@ def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "jointly": plan.jointly,
         **numbers,
         "relation": "add_remove",
+        "thresholds": {plan.queries[i].entry.name: x for i, x in plan.thresholds().items()},
         "guarantee": (
-            f"{kind}, all numbers together, for one record added or removed; the plan is public"
+            f"{kind}, all numbers together, for {whose} added or removed; the plan is public"
         ),
     }
 
@@ -141,12 +155,15 @@ def _expected(plan: Any) -> tuple[dict[str, Any], str]:
         numbers = {name: float(value) for name, value in vars(error).items()}
         entry = query.entry
         rows.append({"name": entry.name, "noise": entry.noise, **numbers})
-    note = (
-        ""
-        if all(q.entry.statistic != "mean" for q in plan.queries)
-        else ("\nof a mean: the errors of its sum, to be divided by the number of records")
-    )
-    return _report(plan, rows), _lines(rows) + note
+    kinds, report = {q.entry.statistic for q in plan.queries}, _report(plan, rows)
+    note = ""
+    if "mean" in kinds:
+        note += "\nof a mean: the errors of its sum, to be divided by the number of records"
+    if "quantile" in kinds:
+        note += "\nof a quantile: bounds on the errors of its rank, in records"
+    for name, threshold in report["thresholds"].items():
+        note += f"\n{name}: labels are published from {threshold} records (noisy) on"
+    return report, _lines(rows) + note
 
 
 def _lines(rows: list[dict[str, Any]]) -> str:
@@ -174,7 +191,7 @@ def _in_format(path: Path, answer: dict[str, Any]) -> str:
     if path.suffix == ".json":
         return as_text(answer) + "\n"
     text = io.StringIO()
-    promise = {k: x for k, x in answer.items() if k not in ("rows", "guarantee")}
+    promise = {k: x for k, x in answer.items() if k not in ("rows", "guarantee", "thresholds")}
     rows = [_flat(row) for row in answer["rows"]]
     by = dict.fromkeys(name for row in rows for name in row if name not in _TAKEN)
     writer = csv.DictWriter(text, ["name", "category", *by, "value", "half_width", *promise])

@@ -20,6 +20,8 @@ from jaxdp.sampling.base import TrainingSizes
 SHUFFLED = ("shuffled", "shuffle")
 # Thresholds of the attack on shuffled batches, in noise multipliers. chosen: the best lies inside
 _THRESHOLDS = np.linspace(-6.0, 14.0, 801)
+# Passes that the attack counts. chosen: 801 thresholds of as many counts in a second
+_MOST_ATTACKS = 1000
 # Halvings of a search over epsilon. chosen: to 1e-12
 _HALVINGS = 60
 
@@ -36,8 +38,7 @@ def refuse_shuffled(*numbers: ArrayLike) -> NoReturn:
         if rate > 0 and steps >= 1 and 0 < delta < 1:
             lower, upper = _bounds(scale, rate, steps, delta)
             bounds = (
-                f" (at delta {delta:g} epsilon is at least {lower:.4g} after one epoch, and at "
-                f"most {upper:.4g} after all)"
+                f" (at delta {delta:g} epsilon is at least {lower:.4g} and at most {upper:.4g})"
             )
     raise ValueError(
         "sampling must not be 'shuffle': for shuffled batches of a fixed size no useful bound is "
@@ -65,9 +66,10 @@ def shuffled_bounds(
             `epsilon`; one concrete number each.
 
     Returns:
-        (lower, upper). The lower bound is an attack on the largest noisy sum of one pass; the upper
-        one takes the batches for public ("zero_out": GDP with mu = sqrt(passes) /
-        noise_multiplier). They are far apart: do not train so.
+        (lower, upper). The lower bound is an attack that counts the passes whose largest noisy sum
+        is above a threshold (all whole passes, 1,000 at most); the upper one takes the batches for
+        public ("zero_out": GDP with mu = sqrt(passes) / noise_multiplier). They are far apart: do
+        not train so.
 
     Source: Chua et al., arXiv:2403.17673, for the attack.
 
@@ -75,7 +77,7 @@ def shuffled_bounds(
     >>> lower, upper = dp.dpsgd.shuffled_bounds(1.1, 1e-5, dataset_size=60_000, batch_size=256,
     ...     epochs=15)
     >>> print(f"{lower:.3f} {upper:.3f}")
-    2.980 21.461
+    4.308 21.461
     """
     scale = float(checks.positive("noise_multiplier", noise_multiplier))
     target = float(checks.probability("delta", delta))
@@ -93,10 +95,23 @@ def _bounds(scale: float, rate: float, steps: float, delta: float) -> tuple[floa
         log_others = log_normal_survival(-cuts) * (size - 1.0)
         return log_normal_survival(-(cuts - mean / scale)) + log_others
 
-    p, q = (-np.expm1(np.asarray(log_below(mean))) for mean in (2.0, 1.0))
+    attacks = max(math.floor(steps / size), 1)
+    log_p, log_q = (
+        _log_of_counts(np.asarray(log_below(mean)), min(attacks, _MOST_ATTACKS))
+        for mean in (2.0, 1.0)
+    )
     low, high = 0.0, 1e4
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
-        attacked = float(np.max(p - np.exp(min(middle, 700.0)) * q))
-        low, high = (middle, high) if attacked > delta else (low, middle)
+        gain = np.exp(log_p) * -np.expm1(np.minimum(middle + log_q - log_p, 0.0))
+        low, high = (middle, high) if np.max(np.sum(gain, axis=-1)) > delta else (low, middle)
     return low, float(GDP(math.sqrt(passes) / scale).epsilon(delta))
+
+
+def _log_of_counts(log_below: np.ndarray, passes: int) -> np.ndarray:
+    """log P[k of the passes have a sum above C], k = 0, 1, .., by C."""
+    k = np.arange(passes + 1.0)
+    log_factorials = np.array([math.lgamma(i + 1.0) for i in k])
+    log_ways = log_factorials[-1] - log_factorials - log_factorials[::-1]
+    log_above = np.log(np.maximum(-np.expm1(log_below), 1e-300))
+    return log_ways + k * log_above[:, None] + (passes - k) * np.maximum(log_below, -690.0)[:, None]

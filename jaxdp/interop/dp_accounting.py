@@ -255,8 +255,10 @@ def _guarantee_of(counts: Counts) -> PrivacyLoss | Guarantee:
 
 
 def _best_of_runs(selected: Selected) -> RDP:
-    run = to_rdp(_guarantee_of(selected.run), _ORDERS)
+    run = _guarantee_of(selected.run)
     if math.isinf(selected.shape):
-        return repeat_and_select(run, mean=selected.mean)
-    gamma = gamma_of_mean(selected.mean, selected.shape)
-    return repeat_and_select(run, gamma=gamma, eta=selected.shape)
+        best = repeat_and_select(run, mean=selected.mean, order=_ORDERS)
+    else:
+        gamma = gamma_of_mean(selected.mean, selected.shape)
+        best = repeat_and_select(run, gamma=gamma, eta=selected.shape, order=_ORDERS)
+    return to_rdp(best, _ORDERS)

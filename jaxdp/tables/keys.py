@@ -13,6 +13,8 @@ from jaxdp.tables.cells import CELL_KEYS, MOST_CELLS, Cells, cells_of
 from jaxdp.tables.fields import flag_of, number_of, one_of, require_known, text_of
 from jaxdp.tables.labels import normal
 from jaxdp.tables.missing import DROP, Missing, missing_of
+from jaxdp.tables.quantiles import probabilities_of
+from jaxdp.tables.unknown import unknown_delta_of
 
 # Distance of two bounds. chosen: one over the largest number of a plan
 _LEAST = 1e-100
@@ -20,10 +22,10 @@ _LEAST = 1e-100
 _LARGEST_RATIO = 1e12
 # Columns of a table. chosen: their margins are 2^6 - 1 tables
 _MOST_COLUMNS = 6
-STATISTICS = ("count", "sum", "mean")
+STATISTICS = ("count", "sum", "mean", "quantile")
 _KEYS = (
     *("name", "statistic", "column", "by", "margins", *CELL_KEYS, "lower", "upper", "missing"),
-    *("noise", "weight", "scale"),
+    *("noise", "weight", "scale", "probabilities", "unknown_delta"),
 )
 
 
@@ -32,7 +34,8 @@ class Entry(NamedTuple):
 
     column: of the values, None for counts of records. cells: by column, of the groups; none if the
     statistic is of all records. margins: sums over some or all of the columns are wanted, too.
-    unit: None if the plan gives none.
+    unit: None if the plan gives none. probabilities: of the quantiles; unknown_delta: of a count by
+    categories that the records bring, else None.
     """
 
     where: str
@@ -48,6 +51,8 @@ class Entry(NamedTuple):
     noise: str
     weight: float
     scale: float | None
+    probabilities: tuple[Fraction, ...]
+    unknown_delta: float | None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -158,11 +163,14 @@ def _entry(
             raise ValueError(
                 f"{place}: a count by must have no categories, bins or unit of its own"
             )
-        if column is not None and (own is None) != (missing == DROP):
+        ways = [own is not None, missing == DROP, "unknown_delta" in table]
+        if column is not None and sum(ways) != 1:
             raise ValueError(
-                f"{place}: a count of a column must have categories, bins or a unit, or count its "
-                'values: missing = "drop"'
+                f"{place}: a count of a column must have categories, bins or a unit, or "
+                'unknown_delta, or count its values: missing = "drop"'
             )
+        if "unknown_delta" in table and (column is None or cells):
+            raise ValueError(f"{place}: unknown_delta must be beside a column, without by")
         if column is None and missing is not None:
             raise ValueError(f"{place}: column must be given beside missing")
         column, cells = (column, cells) if own is None else (None, (own,))
@@ -172,6 +180,7 @@ def _entry(
                 raise ValueError(f"{place}: a {statistic} of a column must have no {key}: use by")
         if column is None:
             raise ValueError(f"{place}: column must be given")
+        _require_use(place, table, statistic)
     if "weight" in table and "scale" in table:
         raise ValueError(f"{place}: give either weight or scale")
     margins = flag_of(place, table, "margins")
@@ -191,7 +200,17 @@ def _entry(
         noise,
         _positive(place, {"weight": 1.0, **table}, "weight"),
         _positive(place, table, "scale") if "scale" in table else None,
+        probabilities_of(place, table) if statistic == "quantile" else (),
+        unknown_delta_of(place, table),
     )
+
+
+def _require_use(place: str, table: Mapping[str, Any], statistic: str) -> None:
+    """`ValueError` for keys that have no effect on a statistic."""
+    unused = ("probabilities",) if statistic != "quantile" else ("noise", "scale", "margins")
+    for key in (*unused, "unknown_delta"):
+        if key in table:
+            raise ValueError(f"{place}: a {statistic} must have no {key}")
 
 
 def name_of(statistic: str, column: str | None, cells: Sequence[Cells]) -> str:

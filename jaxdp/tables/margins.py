@@ -1,4 +1,4 @@
-"""Tables of one statistic made consistent with their margins, by weighted least squares.
+"""Weighted least squares that makes released tables consistent with their margins.
 
 Tables that count or sum the same records are margins of one table of all their columns. Each is
 released with its own noise, so that they disagree. The least-squares estimate x of the whole table
@@ -40,6 +40,9 @@ def families_of(entries: Sequence[Entry]) -> list[tuple[int, ...]]:
     families = dict[object, list[int]]()
     for i, entry in enumerate(entries):
         partial = frozenset(cells for cells in entry.cells if not cells.has_other)
+        if entry.probabilities or entry.unknown_delta is not None:
+            families[i] = [i]
+            continue
         values = (entry.column, entry.lower, entry.upper, entry.missing)
         key = (entry.statistic, values, partial)
         families.setdefault(key, []).append(i)

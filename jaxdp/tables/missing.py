@@ -1,4 +1,4 @@
-"""Missing values: which values are missing, and what a plan does about them.
+"""Missing values of a column: how they are recognised, and the rules of a plan for them.
 
 A record whose value is missing is left out ("drop"), or counts as a public number inside of the
 bounds. Either way each record decides alone about what it adds, at most the bound: sensitivities

@@ -1,6 +1,7 @@
 """Plan of a table: counts, sums and means, each with its own noise, that share one budget.
 
-Neighbours differ by one record that is added or removed. It is in one cell at most, so that a table
+Neighbours differ by one record that is added or removed (or, with ids, by all records of a person:
+`tables.people`). It is in one cell at most, so that a table
 by cells costs no more than one number: the noise of each cell has the sensitivity of a single one.
 """
 
@@ -12,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jaxdp._core.files import sha256_of
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
@@ -20,6 +23,7 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import calibrate
 from jaxdp.design.expected_error import ExpectedError
+from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.pure import ApproxDP
@@ -27,10 +31,13 @@ from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.guarantee.zcdp_budget import largest_zcdp
 from jaxdp.mechanism import Mechanism
 from jaxdp.released import size_error
+from jaxdp.tables.cells import MOST_CELLS
 from jaxdp.tables.fields import flag_of, number_of, one_of, require_known, text_of
 from jaxdp.tables.keys import entries_of, zone_of
 from jaxdp.tables.margins import families_of, shown
+from jaxdp.tables.people import person_of
 from jaxdp.tables.query import LATTICE_STEP, NOISES, Query, error_of, mechanism_of, query_of
+from jaxdp.tables.unknown import threshold_of
 
 # Largest level of half widths. chosen: they are finite
 _LARGEST_LEVEL = 1.0 - 1e-6
@@ -38,7 +45,7 @@ _LARGEST_LEVEL = 1.0 - 1e-6
 _LEAST_MISS = 1e-11
 _KEYS = (
     *("epsilon", "delta", "rho", "noise", "level", "jointly", "ledger", "zone", "columns"),
-    *("missing", "name", "accounting", "release"),
+    *("missing", "name", "accounting", "person", "rows", "release"),
 )
 
 
@@ -48,11 +55,22 @@ class TablePlan(NamedTuple):
     guarantee: of all releases, an `ApproxDP`, or of a plan with rho the `ZCDP` of an exact sampler
     with the sampling error; level: of the half widths, of all rows together if `jointly`; loss: the
     composition of exact draws. name, sha256: as a ledger keeps them; of the keys and values as
-    sorted JSON, or of the file that the command line read.
+    sorted JSON, or of the file that the command line read. person, rows: the column of ids, None
+    if a record is a person, and the number of records of a person that are kept.
+
+    Keys of a statistic: `statistic`, "count", "sum", "mean" or "quantile" (of a `column` clipped to
+    the public `lower` and `upper`); `by`, the columns of its cells; `margins` = true for sums over
+    cells; `unit`, which a sum is rounded to, or the step of the grid of a quantile; `probabilities`
+    of quantiles, [0.5] if left out; `missing`, "drop" or a number within the bounds that stands for
+    missing values; `name`; `noise`; `weight` or `scale`. A count of a `column` may have the keys of
+    its cells, or `missing` = "drop" to count the values that are there, or `unknown_delta`: its
+    labels are then found in the records, and published from a noisy threshold on. Noise scales are
+    multiplier * sensitivity / weight, or multiplier * scale (in the column's unit); the weight is 1
+    if left out. A quantile has the rho of a Gaussian count of its weight, about, three times.
     """
 
     queries: tuple[Query, ...]
-    mechanisms: tuple[Mechanism, ...]
+    mechanisms: tuple[Mechanism | ExponentialMechanism, ...]
     guarantee: ApproxDP | Drawn
     level: float
     jointly: bool
@@ -60,27 +78,42 @@ class TablePlan(NamedTuple):
     loss: PrivacyLoss
     name: str
     sha256: str
+    person: str | None
+    rows: int
 
     @property
     def miss(self) -> float:
         """The probability that the bar of one row misses: by the union bound if jointly."""
         entries = [query.entry for query in self.queries]
-        rows = sum(math.prod(len(c.names) for c in cells) for _, cells in shown(entries))
+        rows = sum(
+            math.prod(len(c.names) for c in cells) * (len(entries[i].probabilities) or 1)
+            for i, cells in shown(entries)
+        )
         return (1.0 - self.level) / (rows if self.jointly else 1)
 
     def expected_errors(self) -> dict[str, ExpectedError]:
         """`expected_error` of each statistic by name, in its column's unit; of a mean, its sum's.
 
         No record is read. The error of a mean is about the error of its sum over the number of
-        records. Errors are of the numbers as released, before tables are made consistent.
+        records. Errors are of the numbers as released, before tables are made consistent. Of
+        quantiles they are bounds on the errors of ranks, in records.
         """
         pairs, level = zip(self.queries, self.mechanisms, strict=True), 1.0 - self.miss
         return {query.entry.name: error_of(query, m, level) for query, m in pairs}
 
+    def thresholds(self) -> dict[int, int]:
+        """Least published counts, by index of the statistics whose categories are unknown."""
+        found = {}
+        for i, (query, mechanism) in enumerate(zip(self.queries, self.mechanisms, strict=True)):
+            delta = query.entry.unknown_delta
+            if delta is not None and isinstance(mechanism, Mechanism):
+                found[i] = threshold_of(mechanism, query.rows, delta)
+        return found
+
 
 @in_float64
 def plan(plan: Mapping[str, Any]) -> TablePlan:
-    """Plan of a table of counts, sums and means whose noises meet one budget together.
+    """Plan of a table of counts, sums, means and quantiles that meet one budget together.
 
     Args:
         plan: the content of a TOML file with these keys. `epsilon` and `delta`, or `rho` of
@@ -89,17 +122,13 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
             of statistics that name none: "gaussian", the default, "laplace", "discrete_gaussian" or
             "discrete_laplace". `level` of the half widths, 0.95, of all rows together with
             `jointly` = true. `ledger`: the file of a `Ledger`, in which the charge has the plan's
-            `name`. `zone`: where times with an offset become dates, as "Europe/Zurich", or UTC.
-            `columns.NAME`: the public cells of a column to group by: `categories`; increasing
-            `bins`; or `unit` ("day", "week", "month", "quarter" or "year") from the date `first` to
-            `last`; `other` = true adds a cell of all others. `release`: a list of statistics, each
-            with `statistic`, "count", "sum" or "mean" (of a `column` clipped to the public `lower`
-            and `upper`); `by`, the columns of its cells; `margins` = true for sums over cells;
-            `unit`, which a sum is rounded to; `missing`, "drop" or a number within the bounds that
-            stands for missing values (in the plan itself: for all sums and means); `name`; `noise`;
-            `weight` or `scale`. A count of a `column` may have the keys of its cells, or `missing`
-            = "drop" to count the values that are there. Noise scales are multiplier * sensitivity /
-            weight, or multiplier * scale (in the column's unit); the weight is 1 if left out.
+            `name`. `person`, a column of ids, and `rows`: neighbours differ by all records of one
+            person, of which `rows` are kept at random. `zone`: where times with an offset become
+            dates, as "Europe/Zurich", or UTC. `columns.NAME`: the public cells of a column to group
+            by: `categories`; increasing `bins`; or `unit` ("day", "week", "month", "quarter" or
+            "year") from the date `first` to `last`; `other` = true adds a cell of all others.
+            `missing`: for all statistics of values. `release`: a list of statistics; `TablePlan`
+            lists their keys.
 
     Returns:
         A `TablePlan` with the least multiplier that the budget allows under exact composition
@@ -130,6 +159,11 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     queries = _queries(plan)
     mechanisms, guarantee, loss = _calibrated(plan, queries)
     made = TablePlan(queries, mechanisms, guarantee, level, *_kept(plan, loss))
+    if any(q.entry.unknown_delta is not None for q in queries) and (made.jointly or made.ledger):
+        raise ValueError(
+            "plan: unknown_delta must stand without jointly, as the number of rows is not known, "
+            "and without ledger, which counts no delta"
+        )
     if not made.miss >= _LEAST_MISS:
         raise ValueError(f"plan: level must be lower for so many rows jointly, got {level}")
     return made
@@ -137,7 +171,7 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
 
 def _kept(
     plan: Mapping[str, Any], loss: PrivacyLoss
-) -> tuple[bool, str | None, PrivacyLoss, str, str]:
+) -> tuple[bool, str | None, PrivacyLoss, str, str, str | None, int]:
     """The remaining fields of a `TablePlan`."""
     return (
         flag_of("plan", plan, "jointly"),
@@ -145,19 +179,21 @@ def _kept(
         loss,
         text_of("plan", plan, "name") or "table",
         sha256_of(json.dumps(plan, sort_keys=True, default=str).encode()),
+        *person_of(plan),
     )
 
 
 def _queries(plan: Mapping[str, Any]) -> tuple[Query, ...]:
     """The statistics of a plan in whole units."""
     entries = entries_of(plan, tuple(NOISES), zone_of(plan))
+    _, rows = person_of(plan)
     families = {i: members for members in families_of(entries) for i in members}
-    return tuple(query_of(entry, len(families[i]) == 1) for i, entry in enumerate(entries))
+    return tuple(query_of(entry, len(families[i]) == 1, rows) for i, entry in enumerate(entries))
 
 
 def _calibrated(
     plan: Mapping[str, Any], queries: tuple[Query, ...]
-) -> tuple[tuple[Mechanism, ...], ApproxDP | Drawn, PrivacyLoss]:
+) -> tuple[tuple[Mechanism | ExponentialMechanism, ...], ApproxDP | Drawn, PrivacyLoss]:
     """The mechanisms with the least noise that the budget allows, its guarantee and their loss."""
     exact, guarantee = _budget(plan, queries)
     build = partial(_zcdp if isinstance(exact, ZCDP) else _loss, queries)
@@ -165,41 +201,58 @@ def _calibrated(
     if not math.isfinite(multiplier):
         raise ValueError(f"plan: the budget must be one that some noise meets, got {guarantee}")
     mechanisms = tuple(
-        mechanism_of(q.entry.noise, multiplier * q.base, q.sensitivity) for q in queries
+        ExponentialMechanism(q.base / multiplier)
+        if q.entry.probabilities
+        else mechanism_of(q.entry.noise, multiplier * q.base, q.sensitivity, q.rows)
+        for q in queries
     )
     return mechanisms, guarantee, _loss(queries, xp.asarray(multiplier))
 
 
-def _batches(queries: tuple[Query, ...], multiplier: Reals) -> Iterator[Mechanism]:
-    """All statistics, one batch for each kind of noise."""
+def _batches(
+    queries: tuple[Query, ...], multiplier: Reals
+) -> Iterator[tuple[Mechanism | ExponentialMechanism, np.ndarray]]:
+    """All statistics, one batch for each kind of noise, and how often each is drawn."""
+    chosen = [query for query in queries if query.entry.probabilities]
+    if chosen:
+        bases = xp.asarray([query.base for query in chosen])
+        draws = np.array([float(query.draws) for query in chosen])
+        yield ExponentialMechanism(bases / multiplier[..., None]), draws
     for noise in NOISES:
-        queries_of_noise = [query for query in queries if query.entry.noise == noise]
+        queries_of_noise = [q for q in queries if q.entry.noise == noise and q not in chosen]
         if queries_of_noise:
             scales = multiplier[..., None] * xp.asarray([query.base for query in queries_of_noise])
-            yield mechanism_of(noise, scales, [query.sensitivity for query in queries_of_noise])
+            units = [query.sensitivity for query in queries_of_noise]
+            yield mechanism_of(noise, scales, units, queries[0].rows), np.ones(len(units))
 
 
 def _loss(queries: tuple[Query, ...], multiplier: Reals) -> PrivacyLoss:
     """Composition of all statistics."""
-    first, *others = (privacy_loss(batch).sum(-1) for batch in _batches(queries, multiplier))
+    first, *others = (
+        (privacy_loss(batch) * draws).sum(-1) for batch, draws in _batches(queries, multiplier)
+    )
     return sum(others, first)
 
 
 def _zcdp(queries: tuple[Query, ...], multiplier: Reals) -> ZCDP:
     """zCDP of all statistics, rounded up."""
-    parts = [batch.zcdp() for batch in _batches(queries, multiplier)]
-    pairs = ([part.xi for part in parts], [part.rho for part in parts])
+    parts = [(batch.zcdp(), draws) for batch, draws in _batches(queries, multiplier)]
+    pairs = ([draws * z.xi for z, draws in parts], [draws * z.rho for z, draws in parts])
     sums = (xp.sum(xp.concatenate(pair, axis=-1), axis=-1) for pair in pairs)
-    return ZCDP(*(round_up(x, 2 * len(queries)) for x in sums))
+    return ZCDP(*(round_up(x, 4 * len(queries)) for x in sums))
 
 
 def _budget(
     plan: Mapping[str, Any], queries: tuple[Query, ...]
 ) -> tuple[Budget | ZCDP, ApproxDP | Drawn]:
-    """Budget of exact draws, and the guarantee stated, with the sampling error of all cells."""
-    cells = sum(math.prod(query.entry.shape) for query in queries)
+    """Budget of exact draws, and the guarantee stated, with the sampling error of all cells.
+
+    The sampling error includes the labels of one person where categories are unknown.
+    """
+    hidden = [q.entry.unknown_delta for q in queries if q.entry.unknown_delta is not None]
+    cells = sum(math.prod(query.entry.shape) * query.draws for query in queries)
     # The sum and the product are rounded by much less than a millionth.
-    error = float(size_error(cells, LATTICE_STEP))
+    error = float(size_error(cells + MOST_CELLS * len(hidden), LATTICE_STEP)) + sum(hidden)
     accounting = one_of("plan", {"accounting": "exact", **plan}, "accounting", ("exact", "zcdp"))
     if "rho" in plan:
         if "epsilon" in plan or "delta" in plan:
@@ -214,6 +267,7 @@ def _budget(
             f"plan: delta must be at least {2.0 * lost_delta:.1e} at this epsilon, got {delta}: "
             f"the noise is sampled within {error:.1e} of its law in total variation, so that no "
             "table has a delta of 0, although discrete Laplace noise drawn without any error would"
+            + (" (unknown_delta is a part of it)" if hidden else "")
         )
     exact = Budget(epsilon, delta - lost_delta)
     if accounting == "zcdp":

@@ -18,6 +18,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike
 from jaxdp._numeric.elementary import round_up
 from jaxdp.design.expected_error import ExpectedError, expected_error
+from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
@@ -26,6 +27,7 @@ from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.lattice_draws import unit_of
 from jaxdp.released import BITS
 from jaxdp.tables.keys import Entry
+from jaxdp.tables.quantiles import DRAWS, rank_error, steps_of
 
 NOISES = {
     "gaussian": Gaussian,
@@ -51,8 +53,9 @@ class Query(NamedTuple):
     """Statistic in whole units: its terms, its sensitivity to one record, and its noise.
 
     Values are clipped to [lower, upper], the bounds or a few ulps within. `middle` is subtracted
-    from each. A record moves the sum by at most `sensitivity` units. is_whole: the noisy number is
-    whole, by rounding if the noise is continuous: of counts that are released as they are.
+    from each. A record moves the sum by at most `sensitivity` units. rows: records by which
+    neighbours differ. is_whole: the noisy number is whole, by rounding if the noise is continuous:
+    of counts that are released as they are.
     """
 
     entry: Entry
@@ -61,12 +64,31 @@ class Query(NamedTuple):
     lower: float
     upper: float
     sensitivity: int
-    base: float  # the scale over the common multiplier, in units
+    base: float  # the scale over the common multiplier, in units; of quantiles epsilon times it
     is_whole: bool
+    rows: int
+
+    @property
+    def points(self) -> int:
+        """Points of the grid that quantiles are chosen from."""
+        return round((Fraction(repr(self.upper)) - Fraction(repr(self.lower))) / self.unit) + 1
+
+    @property
+    def draws(self) -> int:
+        """Number of the mechanism's runs that a record takes part in."""
+        return DRAWS * len(self.entry.probabilities) or 1
 
 
-def error_of(query: Query, mechanism: Mechanism, level: float) -> ExpectedError:
-    """`expected_error` in the column's unit; the half width includes all rounding."""
+def error_of(
+    query: Query, mechanism: Mechanism | ExponentialMechanism, level: float
+) -> ExpectedError:
+    """`expected_error` in the column's unit; the half width includes all rounding.
+
+    Of quantiles, bounds on the errors of the ranks, of the worst one.
+    """
+    if isinstance(mechanism, ExponentialMechanism):
+        errors = rank_errors(query, mechanism, 1.0 - level)
+        return max(errors, key=lambda error: error.half_width)
     granularity = step_of(query, mechanism)
     if granularity is None:
         granularity = (
@@ -78,17 +100,29 @@ def error_of(query: Query, mechanism: Mechanism, level: float) -> ExpectedError:
     return ExpectedError(*(unit * x for x in errors))
 
 
+def rank_errors(query: Query, mechanism: ExponentialMechanism, miss: float) -> list[ExpectedError]:
+    """Bounds on the errors of the ranks of each quantile, in records."""
+    return [
+        rank_error(mechanism, q, query.rows, query.points, miss) for q in query.entry.probabilities
+    ]
+
+
 def step_of(query: Query, mechanism: Mechanism) -> float | None:
     """The granularity in units: whole numbers, or as fine as the lattice."""
     return 1.0 if query.is_whole and not mechanism.noise.on_integers else None
 
 
-def query_of(entry: Entry, is_alone: bool) -> Query:
+def query_of(entry: Entry, is_alone: bool, rows: int) -> Query:
     """The statistic in whole units; `is_alone`: no other table is made consistent with it."""
     is_whole = NOISES[entry.noise] in (DiscreteGaussian, DiscreteLaplace)
+    if entry.probabilities:
+        unit = steps_of(entry.where, (entry.lower, entry.upper), entry.unit)
+        bounds = 0.0, entry.lower, entry.upper
+        # Of the exponential mechanism, whose rho is then about that of a Gaussian of this weight.
+        return Query(entry, unit, *bounds, 1, 2.0 * entry.weight, False, rows)
     if entry.statistic == "count":
         base = 1.0 / entry.weight if entry.scale is None else entry.scale
-        return Query(entry, Fraction(1), 0.0, 0.0, 1.0, 1, base, is_whole or is_alone)
+        return Query(entry, Fraction(1), 0.0, 0.0, 1.0, 1, base, is_whole or is_alone, rows)
     lower, upper = entry.lower, entry.upper
     middle = 0.5 * lower + 0.5 * upper if entry.statistic == "mean" else 0.0
     unit, bound = _unit(entry, middle), _bound(lower, upper, middle)
@@ -108,7 +142,7 @@ def query_of(entry: Entry, is_alone: bool) -> Query:
     while Fraction(middle) - Fraction(lower) > sensitivity * unit:
         lower = math.nextafter(lower, math.inf)
     base = sensitivity / entry.weight if entry.scale is None else entry.scale / float(unit)
-    return Query(entry, unit, middle, lower, upper, sensitivity, base, is_whole)
+    return Query(entry, unit, middle, lower, upper, sensitivity, base, is_whole, rows)
 
 
 def _bound(lower: float, upper: float, middle: float) -> Fraction:
@@ -126,9 +160,16 @@ def _unit(entry: Entry, middle: float) -> Fraction:
     return Fraction(2) ** (math.frexp(bound)[1] - 1 - _UNIT_BITS)
 
 
-def mechanism_of(noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int) -> Mechanism:
-    """The mechanism in units, the rounding to a lattice that is coarser in its sensitivity."""
+def mechanism_of(
+    noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int, rows: int = 1
+) -> Mechanism:
+    """The mechanism in units, for neighbours that differ by `rows` records: see `tables.people`.
+
+    Its sensitivity counts the rounding of as many cells to a lattice that is coarser than units.
+    """
     scaled, shift = NOISES[noise](scale), xp.asarray(sensitivity, xp.float64)
     if not scaled.on_integers:
         shift = round_up(shift + LATTICE_STEP * scaled.scale, 8)
-    return Mechanism(scaled, shift)
+    # A product of whole numbers is exact.
+    exact = rows == 1 or scaled.on_integers
+    return Mechanism(scaled, round_up(rows * shift, 0 if exact else 2))

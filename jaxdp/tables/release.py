@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -10,17 +11,24 @@ import numpy as np
 
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.random_key import ONE_KEY, is_secure, key_or_new
+from jaxdp._core.namespace import xp
+from jaxdp._core.random_key import ONE_KEY, is_secure, key_for, key_or_new
 from jaxdp._core.types import Key
+from jaxdp._numeric.elementary import round_up
 from jaxdp.adaptive.currency import Currency, in_currency
 from jaxdp.adaptive.ledger_file import Ledger
+from jaxdp.exponential_mechanism import ExponentialMechanism
+from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.drawn import Drawn
-from jaxdp.guarantee.pure import ApproxDP
+from jaxdp.guarantee.pure import ApproxDP, PureDP
+from jaxdp.guarantee.renyi import RDP, ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.mechanism import release as released_by
 from jaxdp.tables.labels import normal
+from jaxdp.tables.people import kept
 from jaxdp.tables.plan import TablePlan
-from jaxdp.tables.query import Query, step_of
+from jaxdp.tables.quantiles import drawn
+from jaxdp.tables.query import rank_errors, step_of
 from jaxdp.tables.rows import TableRow, rows_of
 from jaxdp.tables.sums import Tally
 
@@ -30,8 +38,9 @@ Columns: TypeAlias = Mapping[str, Iterable[Any]]
 class ReleasedTable(NamedTuple):
     """Numbers that may be published, and the guarantee of all of them together.
 
-    guarantee: the plan's, for neighbours that differ by one record added or removed. level: of each
-    half width, or of all together if `jointly`. is_secure_key: True if the bits came from ChaCha20.
+    guarantee: the plan's, for neighbours that differ by one record, or by all records of a person
+    if the plan has ids, added or removed. level: of each half width, or of all together if
+    `jointly`. is_secure_key: True if the bits came from ChaCha20.
     receipt: of the ledger that was charged, None without one, for `Ledger.record_output`.
     """
 
@@ -54,7 +63,8 @@ def release(
 
     Args:
         columns: by name, one value a record: numbers, or texts of them, and labels. All of one
-            length. Or chunks of records, each such columns, of which one is held at a time. A
+            length. Or chunks of records, each such columns, of which one is held at a time; with
+            `person` in the plan they are read twice, and an iterator raises `ValueError`. A
             category that is a text takes the same text, without spaces around it; a number, a
             boolean or a date takes what has its value, also as a text (1, "1.0" and "1e0" are
             equal).
@@ -84,34 +94,55 @@ def release(
     [('A', '9.3'), ('B', '9.3')]
     """
     require_outside_traces("tables.release", ONE_KEY)
-    tally = Tally(plan.queries)
-    for chunk in _chunks(columns):
-        tally.add(chunk)
+    key = key_or_new(key)
+    secret = np.asarray(jax.random.key_data(key_for("people", key))).tobytes()
+    tally = tally_of(columns, plan, secret)
     noisy, is_secure_key, receipt = _drawn(plan, tally.totals(), key, ledger)
-    rows = tuple(rows_of(plan, noisy))
+    labels = {i: tally.labels(i) for i in plan.thresholds()}
+    rows = tuple(rows_of(plan, noisy, labels))
     return ReleasedTable(rows, plan.guarantee, plan.level, plan.jointly, is_secure_key, receipt)
+
+
+def tally_of(columns: Columns | Iterable[Columns], plan: TablePlan, secret: bytes = b"") -> Tally:
+    """Exact counts and sums of the plan's statistics, of the records that are kept."""
+    tally = Tally(plan.queries)
+    # Frames of pandas are no mappings, and have items.
+    chunks: Any = [columns] if hasattr(columns, "items") else columns
+    if plan.person is None:
+        for chunk in _chunks(chunks):
+            tally.add(chunk)
+        return tally
+    if iter(chunks) is chunks:
+        raise ValueError(
+            "columns must be chunks that can be read twice, such as a list, and not an iterator: "
+            "with person in the plan, the records of each person are counted first"
+        )
+    chunks = [*_chunks(chunks)] if isinstance(chunks, list) else chunks
+    for chunk, mask in kept(partial(_chunks, chunks), plan.person, plan.rows, secret):
+        tally.add(chunk, mask)
+    return tally
 
 
 @in_float64
 def _drawn(
-    plan: TablePlan, sums: list[list[int]], key: Key | None, ledger: Ledger | None
+    plan: TablePlan, sums: list[list[int]], key: Key, ledger: Ledger | None
 ) -> tuple[list[list[float]], bool, str | None]:
     """The sums of all statistics with noise, which the ledger was charged for before."""
-    key, receipt = key_or_new(key), None
+    receipt = None
     if ledger is None and plan.ledger is not None:
         ledger = Ledger(plan.ledger)
     if ledger is not None:
         cost = cost_of(plan, ledger.budget)
         receipt = ledger.charge(cost, name=plan.name, plan_sha256=plan.sha256)
     keys = jax.random.split(key, len(sums))
-    parts = zip(plan.queries, plan.mechanisms, sums, keys, strict=True)
-    return [_noisy(query, m, value, k) for query, m, value, k in parts], is_secure(key), receipt
+    noisy = [
+        _noisy(plan, i, counts, k) for i, (counts, k) in enumerate(zip(sums, keys, strict=True))
+    ]
+    return noisy, is_secure(key), receipt
 
 
-def _chunks(columns: Columns | Iterable[Columns]) -> Iterator[dict[str, list[Any]]]:
+def _chunks(chunks: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
     """The chunks of records by normal name, each with columns of one length."""
-    # Frames of pandas are no mappings, and have items.
-    chunks: Any = [columns] if hasattr(columns, "items") else columns
     names = None
     for chunk in chunks:
         by_name = {
@@ -131,9 +162,18 @@ def _chunks(columns: Columns | Iterable[Columns]) -> Iterator[dict[str, list[Any
         raise ValueError("columns must be given, got no chunk of records")
 
 
-def _noisy(query: Query, mechanism: Mechanism, sums: list[int], key: Key) -> list[float]:
-    """The sums of a statistic with noise, in units."""
-    cell = Mechanism(mechanism.noise, float(query.sensitivity))
+def _noisy(plan: TablePlan, index: int, sums: list[int], key: Key) -> list[float]:
+    """The sums of a statistic with noise, in units; of quantiles, points of the grid."""
+    query, mechanism = plan.queries[index], plan.mechanisms[index]
+    if isinstance(mechanism, ExponentialMechanism):
+        counts = np.array(sums, np.int64).reshape(-1, query.points)
+        ranks = [float(x.half_width) for x in rank_errors(query, mechanism, plan.miss)]
+        drawing = float(mechanism.epsilon_bound), key
+        points = drawn(counts, query.entry.probabilities, ranks, query.rows, drawing)
+        return points.ravel().astype(np.float64).tolist()
+    if not sums:  # no label
+        return []
+    cell = Mechanism(mechanism.noise, float(query.rows * query.sensitivity))
     values, step = np.array(sums, np.int64), step_of(query, mechanism)
     released = released_by(cell, values, key, step, disjoint=True)
     # The planned sensitivity is at least the lattice's.
@@ -143,5 +183,23 @@ def _noisy(query: Query, mechanism: Mechanism, sums: list[int], key: Key) -> lis
 
 def cost_of(plan: TablePlan, budget: Currency) -> Currency:
     """Cost of all statistics together, so that the ledger takes all of them or none."""
-    costs = [in_currency(mechanism, budget) for mechanism in plan.mechanisms]
+    if plan.thresholds():
+        raise ValueError("ledger must be None: it counts no delta, which unknown categories need")
+    costs = []
+    for query, mechanism in zip(plan.queries, plan.mechanisms, strict=True):
+        costs.extend([in_currency(_item(mechanism, budget), budget)] * query.draws)
     return sum(costs[1:], costs[0])
+
+
+def _item(mechanism: Mechanism | ExponentialMechanism, budget: Currency) -> Mechanism | Guarantee:
+    """What a budget is charged for."""
+    if isinstance(mechanism, Mechanism):
+        return mechanism
+    match budget:
+        case ZCDP():
+            rho = mechanism.zcdp().rho
+            return ZCDP(xp.zeros_like(rho), round_up(rho, 8))
+        case RDP(order=order):
+            return RDP(order, round_up(mechanism.renyi(order), 8))
+        case _:
+            return PureDP(mechanism.epsilon_bound)

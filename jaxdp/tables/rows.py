@@ -12,12 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxdp.exponential_mechanism import ExponentialMechanism
+from jaxdp.mechanism import Mechanism
+from jaxdp.noise.base import Noise
 from jaxdp.tables.cells import Cells
 from jaxdp.tables.error_bars import Term, half_width
 from jaxdp.tables.keys import is_number_of, name_of
 from jaxdp.tables.margins import Family, families_of, shown
 from jaxdp.tables.plan import TablePlan
-from jaxdp.tables.query import error_of
+from jaxdp.tables.quantiles import DRAWS, intervals
+from jaxdp.tables.query import error_of, rank_errors
 
 # Variances that numbers are weighted by, in units. chosen: no ratio of two overflows
 _LEAST_VARIANCE = 1e-100
@@ -37,13 +41,29 @@ class TableRow(NamedTuple):
     cell: dict[str, str]
 
 
-def rows_of(plan: TablePlan, noisy: Sequence[Sequence[float]]) -> Iterator[TableRow]:
-    """The rows of a plan from the noisy numbers of its statistics, in units."""
-    entries = [query.entry for query in plan.queries]
-    values = [_in_column_units(plan, i, numbers) for i, numbers in enumerate(noisy)]
-    families = {i: _family(plan, members) for members in families_of(entries) for i in members}
+def rows_of(
+    plan: TablePlan, noisy: Sequence[Sequence[float]], labels: dict[int, list[str]]
+) -> Iterator[TableRow]:
+    """The rows of a plan from the noisy numbers of its statistics, in units.
+
+    labels: those of the statistics whose categories the records bring.
+    """
+    entries, thresholds = [query.entry for query in plan.queries], plan.thresholds()
+    apart = {i for i, entry in enumerate(entries) if entry.probabilities} | thresholds.keys()
+    values = [
+        np.zeros(0) if i in apart else _in_column_units(plan, i, numbers)
+        for i, numbers in enumerate(noisy)
+    ]
+    together = [members for members in families_of(entries) if members[0] not in apart]
+    families = {i: _family(plan, members) for members in together for i in members}
     for index, cells in shown(entries):
         entry = entries[index]
+        if index in thresholds:
+            yield from _of_labels(plan, index, labels[index], noisy[index])
+            continue
+        if index in apart:
+            yield from _of_quantiles(plan, index, noisy[index])
+            continue
         is_own = cells == entry.cells
         name = entry.name if is_own else name_of(entry.statistic, entry.column, cells)
         if entry.statistic == "mean":
@@ -51,11 +71,41 @@ def rows_of(plan: TablePlan, noisy: Sequence[Sequence[float]]) -> Iterator[Table
         else:
             table = _estimate(families[index], values, cells)
             widths = np.full(table.shape, width_of(plan, families[index], cells, plan.miss))
-        names = itertools.product(*(c.names for c in cells))
-        for names_of_cell, value, width in zip(names, table.flat, widths.flat, strict=True):
+        for names_of_cell, value, width in zip(_names(cells), table.flat, widths.flat, strict=True):
             cell = dict(zip((c.column for c in cells), names_of_cell, strict=True))
             category = ", ".join(names_of_cell) if cells else None
             yield TableRow(name, category, float(value), float(width), cell)
+
+
+def _of_labels(
+    plan: TablePlan, index: int, labels: Sequence[str], noisy: Sequence[float]
+) -> Iterator[TableRow]:
+    """The labels whose noisy counts are the threshold or more."""
+    entry, threshold = plan.queries[index].entry, plan.thresholds()[index]
+    error = error_of(plan.queries[index], plan.mechanisms[index], 1.0 - plan.miss)
+    for label, value in zip(labels, noisy, strict=True):
+        if value >= threshold:
+            cell = {str(entry.column): label}
+            yield TableRow(entry.name, label, float(value), float(error.half_width), cell)
+
+
+def _of_quantiles(plan: TablePlan, index: int, points: Sequence[float]) -> Iterator[TableRow]:
+    """The quantiles of each cell, with half widths that reach both ends of their intervals."""
+    query, mechanism = plan.queries[index], plan.mechanisms[index]
+    assert isinstance(mechanism, ExponentialMechanism)
+    entry, levels = query.entry, query.entry.probabilities
+    ranks = [float(error.half_width) for error in rank_errors(query, mechanism, plan.miss)]
+    by_cell = np.array(points, np.int64).reshape(-1, len(levels), DRAWS)
+    found = intervals(by_cell, (query.lower, query.upper), query.unit, ranks)
+    for names, (values, widths) in zip(_names(entry.cells), found, strict=True):
+        cell = dict(zip((c.column for c in entry.cells), names, strict=True))
+        for level, value, width in zip(levels, values, widths, strict=True):
+            name = f"{entry.name}, {float(level):g}"
+            yield TableRow(name, ", ".join(names) or None, float(value), float(width), cell)
+
+
+def _names(cells: Sequence[Cells]) -> Iterator[tuple[str, ...]]:
+    return itertools.product(*(c.names for c in cells))
 
 
 def width_of(plan: TablePlan, family: Family, cells: tuple[Cells, ...], miss: float) -> float:
@@ -68,7 +118,7 @@ def width_of(plan: TablePlan, family: Family, cells: tuple[Cells, ...], miss: fl
         query, size = plan.queries[member], abs(weight) * float(plan.queries[member].unit)
         # Equal weights are equal to the last bit, where they are 1.
         size = round(size / float(query.unit)) * float(query.unit) if _is_one(weight) else size
-        terms.append(Term(plan.mechanisms[member].noise, query.is_whole, size, count))
+        terms.append(Term(_noise(plan, member), query.is_whole, size, count))
         rounding += 0.0 if query.entry.statistic == "count" else 0.5 * size * count
     return half_width(terms, miss) + rounding
 
@@ -77,11 +127,17 @@ def _is_one(weight: float) -> bool:
     return abs(abs(weight) - 1.0) < 1e-9
 
 
+def _noise(plan: TablePlan, index: int) -> Noise:
+    """The noise of a statistic that is no quantile."""
+    mechanism = plan.mechanisms[index]
+    assert isinstance(mechanism, Mechanism)
+    return mechanism.noise
+
+
 def _family(plan: TablePlan, members: tuple[int, ...]) -> Family:
     tables = tuple(plan.queries[i].entry.cells for i in members)
     variances = (
-        float(plan.queries[i].unit) ** 2
-        * max(float(plan.mechanisms[i].noise.variance()), _LEAST_VARIANCE)
+        float(plan.queries[i].unit) ** 2 * max(float(_noise(plan, i).variance()), _LEAST_VARIANCE)
         for i in members
     )
     return Family(members, tables, tuple(variances))

@@ -15,6 +15,7 @@ import numpy as np
 from jaxdp.tables.cells import Cells, Sorter
 from jaxdp.tables.missing import DROP, numbers_of, present, require_present
 from jaxdp.tables.query import LARGEST, Query
+from jaxdp.tables.unknown import Labels
 
 # Records that are added at once. derived: as many halves of 27 bits add up below 2^53
 _MOST_AT_ONCE = 2**25
@@ -28,11 +29,20 @@ class Tally:
     def __init__(self, queries: Sequence[Query]):
         self._queries = queries
         self._sorters = {c: Sorter(c) for query in queries for c in query.entry.cells}
-        self._sums = [ExactSums(math.prod(query.entry.shape)) for query in queries]
+        # Of quantiles a histogram, whose bins are the points of the grid.
+        self._sums = [
+            ExactSums(math.prod(q.entry.shape) * (q.points if q.entry.probabilities else 1))
+            for q in queries
+        ]
+        self._labels = {
+            i: Labels(q.entry.column)
+            for i, q in enumerate(queries)
+            if q.entry.unknown_delta is not None and q.entry.column is not None
+        }
         self._size = 0
 
-    def add(self, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Add records by column, of which every column has as many; errors show no value."""
+    def add(self, columns: Mapping[str, Sequence[Any]], mask: np.ndarray | None = None) -> None:
+        """Add records by column, those of the mask; errors, of any record, show no value."""
         for name in (name for query in self._queries for name in query.entry.columns):
             if name not in columns:
                 # Of a file without a header the names are a record.
@@ -42,13 +52,21 @@ class Tally:
         # A column of numbers that is counted, too, has the same values present in both.
         summed = {q.entry.column for q in self._queries if q.entry.statistic != "count"}
         numbers = {x: numbers_of(columns[x], x, self._size) for x in summed if x is not None}
-        for query, sums in zip(self._queries, self._sums, strict=True):
+        for i, (query, sums) in enumerate(zip(self._queries, self._sums, strict=True)):
             place, column = _in_table(query.entry.cells, indices, size), query.entry.column
-            if column is None:
+            place = place if mask is None else np.where(mask, place, -1)
+            if i in self._labels and column is not None:
+                self._labels[i].count(columns[column], place)
+            elif column is None:
                 sums.count(place)
             elif query.entry.statistic == "count":
                 there = numbers[column][1] if column in numbers else present(columns[column])
                 sums.count(np.where(there, place, -1))
+            elif query.entry.probabilities:
+                cell, values = self._placed(query, place, *numbers[column])
+                point = np.rint((values - query.lower) / float(query.unit)).astype(np.int64)
+                point = np.clip(point, 0, query.points - 1)
+                sums.count(np.where(cell >= 0, cell * query.points + point, -1))
             else:
                 sums.add(*self._placed(query, place, *numbers[column]))
         self._size += size
@@ -67,16 +85,25 @@ class Tally:
         return place, np.clip(numbers, query.lower, query.upper)
 
     def totals(self) -> list[list[int]]:
-        """For each statistic its cells in units, in the order of its columns."""
+        """For each statistic its cells in units, in the order of its columns.
+
+        Of quantiles, the counts by cell and point of the grid; of labels, their counts in order.
+        """
         for sorter in self._sorters.values():
             sorter.require_a_kind()
-        pairs = zip(self._queries, self._sums, strict=True)
-        return [
-            sums.counts.tolist()
-            if query.entry.statistic == "count"
-            else sums.in_units(query.middle, query.unit)
-            for query, sums in pairs
-        ]
+        totals = []
+        for i, (query, sums) in enumerate(zip(self._queries, self._sums, strict=True)):
+            if i in self._labels:
+                totals.append([*self._labels[i].sorted().values()])
+            elif query.entry.statistic in ("count", "quantile"):
+                totals.append(sums.counts.tolist())
+            else:
+                totals.append(sums.in_units(query.middle, query.unit))
+        return totals
+
+    def labels(self, index: int) -> list[str]:
+        """The labels of a statistic whose categories the records bring, in order."""
+        return [*self._labels[index].sorted()]
 
 
 def _in_table(cells: Sequence[Cells], indices: Mapping[Cells, np.ndarray], size: int) -> np.ndarray:

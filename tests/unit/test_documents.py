@@ -68,6 +68,12 @@ def test_the_readme_is_short():
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_stored_outputs_hold_no_warning(path):
+    """A warning names folders of the machine, and what is shown should not warn."""
+    assert '"stderr"' not in path.read_text()
+
+
 # The others take 11 to 90 CPU seconds.
 QUICK = ("optimal_noise",)
 

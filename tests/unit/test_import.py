@@ -31,7 +31,7 @@ def test_importing_runs_nothing_and_sets_nothing():
         "from jax._src import xla_bridge\n"
         "assert not xla_bridge._backends, 'a device was started'\n"
     )
-    run(code)
+    run(code, JAX_ENABLE_X64="0")
 
 
 def test_importing_loads_no_module():

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import types
 
 import numpy as np
@@ -37,6 +38,39 @@ def test_epsilon_in_both_languages(run):
     assert found["relation"] == "add_remove"
     told = float(run(*asked, *TRAINING).stdout.split()[2])
     assert expected <= told < expected * (1 + 1e-5)
+
+
+def test_releases_of_any_noise_are_composed(run):
+    noises = ["--noise", "laplace:10", "--times", "5", "--noise", "gaussian:8", "--times", "2"]
+    laplace, gaussian = dp.Mechanism(dp.Laplace(10.0), 2.0), dp.Mechanism(dp.Gaussian(8.0), 2.0)
+    loss = 5 * dp.privacy_loss(laplace) + 2 * dp.privacy_loss(gaussian)
+    told = run("epsilon", *noises, "--sensitivity", "2", "--delta", "1e-6", "--json")
+    assert json.loads(told.stdout)["epsilon"] == float(loss.epsilon(1e-6))
+    told = run("delta", "--noise", "discrete_laplace:4", "--epsilon", "0.1", "--json")
+    single = dp.Mechanism(dp.DiscreteLaplace(4.0), 1.0)
+    assert json.loads(told.stdout)["delta"] == pytest.approx(float(single.delta(0.1)), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--noise", "lapl:10"], "--noise must be a noise and its parameters"),
+        (["--noise", "Budget:1,0.1"], "--noise must be a noise and its parameters"),
+        (["--noise", "laplace:-1"], "scale must lie in"),
+        (["--noise", "laplace:1", "--times", "0"], "--times must be 1 or more"),
+        (["--noise", "laplace:1", "--steps", "3"], "give no option of a training"),
+        (["--noise", "laplace:1", "--sensitivity", "-1"], "--sensitivity must be above 0"),
+        ([], "give either --noise-multiplier and a training, or --noise"),
+        (
+            ["--noise-multiplier", "1", "--sampling", "shuffled", *TRAINING],
+            "no useful bound is known .at delta 1e-06 epsilon is at least",
+        ),
+    ],
+)
+def test_sources_that_are_refused(run, options, said):
+    told = run("epsilon", *options, "--delta", "1e-6")
+    assert told.exit_code == 2
+    assert re.search(said, told.stderr), told.stderr
 
 
 def test_delta_and_the_noise_that_keeps_to_it(run):

@@ -1,0 +1,90 @@
+"""Counts of categories that the records bring: published from a noisy threshold on.
+
+A label that only one person has must stay hidden. Each label that is found is counted with noise,
+and published if the noisy count is at least the threshold tau. If a person with n_1, n_2, ...
+records of labels that nobody else has is added, n_1 + n_2 + ... <= `rows`, some of these labels are
+published with probability
+
+    sum of P[n_i + noise >= tau] <= rows max over 1 <= j <= rows of P[j + noise >= tau] / j,
+
+which is at most the plan's `unknown_delta`. Up to this total variation, the release is one of the
+labels that both neighbours have, whose counts move as those of public cells.
+Source: Korolova, Kenthapadi, Mishra & Ntoulas, WWW 2009; Desfontaines, Voss & Gipson, PoPETs 2022.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxdp.mechanism import Mechanism
+from jaxdp.released import BITS
+from jaxdp.tables.cells import MOST_CELLS
+from jaxdp.tables.fields import number_of
+from jaxdp.tables.labels import MISSING, label_of, normal
+
+# Rounding of log survival. measured: relative errors of the noises' own, 1e-12 and less
+_ROUNDING = 1e-9
+
+
+def unknown_delta_of(place: str, table: Mapping[str, Any]) -> float | None:
+    """The delta for labels of one person, None if categories are public."""
+    if "unknown_delta" not in table:
+        return None
+    delta = number_of(place, table, "unknown_delta", lower=0.0, upper=1.0)
+    if not 1e-300 <= delta < 1.0:
+        raise ValueError(f"{place}: unknown_delta must lie in [1e-300, 1), got {delta}")
+    return delta
+
+
+def threshold_of(mechanism: Mechanism, rows: int, delta: float) -> int:
+    """The least tau for whole noisy counts, by rounding if the noise is continuous."""
+    noise = mechanism.noise
+    scale = float(np.asarray(noise.scale))  # pyright: ignore[reportAttributeAccessIssue]
+    # P[T > x] with x so that rounded counts of tau or more are within it, on any lattice.
+    margin = 1.0 if noise.on_integers else 0.5 + scale * 2.0 ** (1 - BITS)
+    numbers = np.arange(1.0, rows + 1.0)
+
+    def is_safe(tau: int) -> bool:
+        logs = np.asarray(noise.log_survival(tau - numbers - margin)) - np.log(numbers)
+        return bool(float(np.max(logs)) + math.log(rows) <= math.log(delta) - _ROUNDING)
+
+    low, high = 0, 1
+    while not is_safe(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_safe(middle) else (middle, high)
+    return high
+
+
+class Labels:
+    """Counts of the labels of a column that are not missing, in their normal form."""
+
+    def __init__(self, column: str):
+        self._column = column
+        self._counts = Counter[str]()
+
+    def count(self, values: Sequence[Any], place: np.ndarray) -> None:
+        """Count the records whose place is not -1."""
+        kept = (value for value, i in zip(values, place.tolist(), strict=True) if i >= 0)
+        self._counts.update(text for text in map(_text, kept) if text not in MISSING)
+        if len(self._counts) > MOST_CELLS:
+            raise ValueError(
+                f"column {self._column!r} must have at most {MOST_CELLS:,} labels, and has more"
+            )
+
+    def sorted(self) -> dict[str, int]:
+        """The counts by label, in an order that the labels alone determine."""
+        return dict(sorted(self._counts.items()))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return normal(value)
+    label = label_of(value)
+    return "" if label is None else str(label.value)
