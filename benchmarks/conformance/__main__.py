@@ -2,6 +2,8 @@
 
 Results of all accountants stay in results/conformance.json. Those other than jaxdp are asked in the
 interpreter of $JAXDP_PEER_PYTHON, if it is set. With --every 4, each fourth setting is asked.
+--proved SECONDS MOST asks none: it adds verdicts by proof to the stored results, SECONDS of CPU a
+statement, and of random settings until MOST are spent; see proved.py.
 """
 
 import json
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._tools.measure import RESULTS, environment, write
+from benchmarks.conformance import proved
 from benchmarks.conformance.adapters import ADAPTERS
 
 PLACE = Path(__file__).with_name("settings.json")
@@ -105,7 +108,10 @@ def version(name: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    every, names = 1, arguments
+    every, names, path = 1, arguments, RESULTS / "conformance.json"
+    if arguments[:1] == ["--proved"]:
+        settings = json.loads(PLACE.read_text())["settings"]
+        return proved.add(path, settings, *map(float, arguments[1:]))
     if arguments[:1] == ["--every"]:
         every, names = int(arguments[1]), arguments[2:]
     settings = json.loads(PLACE.read_text())["settings"]
@@ -114,12 +120,12 @@ def main(arguments: list[str]) -> None:
         found = report(name, answers_of(name, settings[::every]), truths) | {
             "commit": environment()["commit"]
         }
-        path = RESULTS / "conformance.json"
         known = json.loads(path.read_text()) if path.exists() else {}
         known.pop("environment", None)
         accountants = known.get("accountants", {}) | {name: found}
         ordered = {n: accountants[n] for n in ADAPTERS if n in accountants}
-        write("conformance", {"settings": summary(settings), "accountants": ordered})
+        kept = {k: x for k, x in known.get("settings", {}).items() if k == "proved"}
+        write("conformance", {"settings": summary(settings) | kept, "accountants": ordered})
 
 
 def summary(settings: list[dict[str, Any]]) -> dict[str, Any]:

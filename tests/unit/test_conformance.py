@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from benchmarks.conformance import proved
 from benchmarks.conformance.__main__ import PLACE, QUESTIONS, judged
 from benchmarks.conformance.adapters import jaxdp_loss
 from benchmarks.conformance.second import Second
@@ -65,3 +66,14 @@ def test_an_accountant_below_the_truth_is_found():
     assert found["worst_below"][0][1] == SAMPLE[0]
     np.testing.assert_allclose(found["worst_below"][0][0], 0.01, rtol=1e-6)
     np.testing.assert_allclose(found["excess_worst"], 0.5, rtol=1e-12)
+
+
+def test_answers_below_the_truth_are_refuted_by_proof():
+    """Two settings, an answer a millionth too low in each; the truth's upper end is proved."""
+    chosen = ("single-000", "gaussians-000")
+    found = {"epsilon": {"worst_below": [[1e-6, name] for name in chosen]}}
+    assert proved.of_answers(found, TRUTHS, 10.0) == {"epsilon": {"refuted": list(chosen)}}
+    truths = {name: TRUTHS[name] for name in chosen}
+    ends = proved.of_brackets(truths, 10.0, 10.0)
+    assert ends["asked"] == 2
+    assert [sorted(ends[end]) for end in ("upper", "lower")] == [["proved"], ["refuted"]]
