@@ -11,8 +11,9 @@ Error: an upper bound, 1 to 4 nats of log delta above the truth for most composi
 found to 4e-6, relatively, which moves log delta by far less; every s gives a bound.
 
 Chosen by `engines` after all other engines, where the bracket is wide: losses beyond the nodes of a
-law, so small a delta that no sum resolves it, and laws whose two quadrature rules differ. So no
-answer exceeds the conversions of Renyi and zero-concentrated differential privacy.
+law, so small a delta that no sum resolves it, and laws whose two quadrature rules differ. So an
+answer exceeds the conversions of Renyi and zero-concentrated differential privacy by its stated
+error at most.
 
 Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
 """

@@ -66,14 +66,18 @@ def test_a_tree():
     ],
 )
 def test_the_best_of_several_runs(mean, shape, runs):
-    """As `repeat_and_select`, and as their Renyi accountant but for which orders are looked at."""
+    """As `repeat_and_select`, and as their Renyi accountant but for which orders are looked at.
+
+    Of a Poisson number it takes deltas from Renyi divergences, where the exact ones are less.
+    """
     gaussian = Events.GaussianDpEvent(4.0)
     event = Events.RepeatAndSelectDpEvent(gaussian, mean, shape)
-    each = dp.to_rdp(dp.GDP(0.25), 1.0 + np.logspace(-3.0, 5.0, 161))
     found = composed(event).get_epsilon(1e-6)
-    assert found == pytest.approx(float(dp.repeat_and_select(each, **runs).epsilon(1e-6)), rel=1e-4)
+    assert found == pytest.approx(
+        float(dp.repeat_and_select(dp.GDP(0.25), **runs).epsilon(1e-6)), rel=1e-4
+    )
     theirs = dp_accounting.rdp.RdpAccountant().compose(event).get_epsilon(1e-6)
-    assert found == pytest.approx(theirs, rel=5e-3)
+    assert found < 0.8 * theirs if shape == np.inf else found == pytest.approx(theirs, rel=5e-3)
 
 
 def test_the_best_of_several_runs_composes():
