@@ -74,7 +74,7 @@ def test_the_best_of_several_runs(mean, shape, runs):
     event = Events.RepeatAndSelectDpEvent(gaussian, mean, shape)
     found = composed(event).get_epsilon(1e-6)
     assert found == pytest.approx(
-        float(dp.repeat_and_select(dp.GDP(0.25), **runs).epsilon(1e-6)), rel=1e-4
+        float(dp.repeat_and_select(dp.GDP(0.25), **runs).epsilon(1e-6)), rel=1e-3
     )
     theirs = dp_accounting.rdp.RdpAccountant().compose(event).get_epsilon(1e-6)
     assert found < 0.8 * theirs if shape == np.inf else found == pytest.approx(theirs, rel=5e-3)
