@@ -1,4 +1,4 @@
-"""Where programs run: the platform of a call, and the refusal of programs for a TPU.
+"""The platform of a call, and the refusal of programs for a TPU.
 
 A TPU has no float64: XLA makes one of two float32 there, with 48 bits and the range of float32
 (1e-300 is 0, log Q(13) is -inf). No bound that includes its rounding holds there. Results that are

@@ -116,7 +116,7 @@ class Terms(NamedTuple):
 
 
 def as_claim(claim: Any, delta: float | None) -> Any:
-    """What a claim promises, as an object with `epsilon(delta)`; else `ValueError`.
+    """The claim as an object with `epsilon(delta)`; else `ValueError`.
 
     A number is an epsilon at `delta`; a `Budget` or a pair is an `ApproxDP`.
     """

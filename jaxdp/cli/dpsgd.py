@@ -56,7 +56,7 @@ class Training:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What an epsilon or a delta is of: a training, or noises that are composed."""
+    """A training, or noises that are composed, whose epsilon or delta is computed."""
 
     noise_multiplier: Annotated[
         float | None,

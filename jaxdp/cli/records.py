@@ -29,7 +29,7 @@ Decimal = Annotated[str, typer.Option(help="Decimal mark of the CSV file: a poin
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """How a CSV file is written."""
+    """Delimiter, decimal mark and encoding of a CSV file."""
 
     encoding: Encoding = "utf-8"
     delimiter: Delimiter = ","
@@ -154,7 +154,7 @@ class Records:
         return {",": "commas", **_SEPARATORS}.get(self._delimiter, repr(self._delimiter))
 
     def _hint(self, names: list[str]) -> str:
-        """What the header has between names where these are not the delimiter."""
+        """A hint in words if the header separates names by another mark than the delimiter."""
         for mark, words in _SEPARATORS.items():
             if mark != self._delimiter and any(mark in name for name in names):
                 return (

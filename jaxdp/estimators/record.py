@@ -17,7 +17,7 @@ _BAGGING = ("sklearn.ensemble._bagging", "_parallel_build_estimators")
 
 
 class FitRecord(NamedTuple):
-    """How a private estimator was fitted.
+    """Parameters and guarantee with which a private estimator was fitted.
 
     relation: the neighbouring relation, None if the estimator has one only. bags: `Bag` of each
     ensemble around the fit.
