@@ -20,7 +20,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import conversion_entropy
-from jaxdp._numeric.search import last_feasible, zoom
+from jaxdp._numeric.search import zoom
 from jaxdp.adaptive.currency import (
     Currency,
     Item,
@@ -31,7 +31,7 @@ from jaxdp.adaptive.currency import (
     numbers,
     vector,
 )
-from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, largest_within
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import RDP, ZCDP
@@ -40,9 +40,6 @@ from jaxdp.ledger import ONE_CHARGE, Step
 # First line of a stored filter, and the budgets that it may hold.
 _FORMAT = Format("jaxdp-filter")
 _KINDS = {"PureDP": PureDP, "ZCDP": ZCDP, "RDP": RDP, "GDP": GDP}
-# Divergences among which the largest allowed one is looked for. chosen: beyond all that are used
-_LEAST = 1e-300
-_LARGEST = 1e15
 # log(order - 1) among which the best order is looked for. chosen: from the Laplace's to 1 / delta.
 _LOG_EXCESSES = -14.0, 70.0
 # Orders of a round of the zoom. derived: 4 rounds leave 84 (2 / 63)^4 = 9e-5 of log(order - 1), and
@@ -217,9 +214,7 @@ def _best_order(budget: Budget) -> Reals:
 def _largest(budget: Budget, order: Reals) -> Reals:
     """The largest divergence of `order` that implies `budget`; 0 if none does."""
 
-    def residual(value: Reals) -> Reals:
-        return excess_log_delta(RDP(order, value).log_delta(budget.epsilon), budget.delta)
+    def log_delta(value: Reals, epsilon: Reals) -> Reals:
+        return RDP(order, value).log_delta(epsilon)
 
-    zero = xp.minimum(budget.delta, 0.0)
-    slack = rounding_slack(budget.delta)
-    return last_feasible(residual, zero + _LEAST, zero + _LARGEST, slack, 0.0)
+    return largest_within(log_delta, budget.epsilon, budget.delta)

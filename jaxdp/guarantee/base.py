@@ -219,6 +219,30 @@ def rounding_slack(target_delta: Reals) -> Reals:
     return 8.0 * ULP * (1.0 + xp.abs(xp.log(target_delta)))
 
 
+# Ends of searches for mu, rho or a divergence. chosen: nothing is released with so much or so
+# little noise
+_LEAST_PARAMETER = 1e-300
+_LARGEST_PARAMETER = 1e15
+
+
+def largest_within(
+    log_delta: Callable[[Reals, Reals], Reals], epsilon: Reals, delta: Reals
+) -> Reals:
+    """The largest x with log_delta(x, epsilon) <= log(delta), for increasing `log_delta`; else 0.
+
+    Rounded down by a few ulps, and differentiable by the implicit function theorem.
+    """
+    epsilon, delta = xp.broadcast_arrays(epsilon, delta)
+
+    def residual(parameter: Reals) -> Reals:
+        return excess_log_delta(log_delta(parameter, epsilon), delta)
+
+    # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
+    zero = xp.minimum(delta, 0.0)
+    ends = zero + _LEAST_PARAMETER, zero + _LARGEST_PARAMETER
+    return last_feasible(residual, *ends, rounding_slack(delta), 0.0)
+
+
 @jitted
 def _epsilon(guarantee: Guarantee, delta: Reals) -> Reals:
     return epsilon_of(guarantee.log_delta, delta)

@@ -15,15 +15,13 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import quotient_up
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp._numeric.search import last_feasible
 from jaxdp.guarantee.base import (
     Budget,
     BudgetLike,
     Guarantee,
     as_budget,
-    excess_log_delta,
+    largest_within,
     repeated,
-    rounding_slack,
 )
 from jaxdp.noise.gaussian import Gaussian, log_delta_of_ratio
 
@@ -73,11 +71,6 @@ def tree_sensitivity(steps: int) -> float:
     """sqrt(ceil(log2 steps) + 1): nodes of a binary tree above one of its leaves, rounded up."""
     steps = checks.positive_integer("steps", steps)
     return math.sqrt((steps - 1).bit_length() + 1.0) * (1.0 + 2.0**-52)
-
-
-# Ends of the search for mu. chosen: nothing is released with so much noise, or with so little
-_LEAST_MU = 1e-300
-_LARGEST_MU = 1e15
 
 
 @final
@@ -187,12 +180,4 @@ def largest_gdp(budget: BudgetLike) -> GDP:
 
 @jitted
 def _largest(budget: Budget) -> GDP:
-    epsilon, delta = xp.broadcast_arrays(budget.epsilon, budget.delta)
-
-    def residual(mu: Reals) -> Reals:
-        return excess_log_delta(log_delta_of_ratio(mu, epsilon), delta)
-
-    # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
-    zero = xp.minimum(delta, 0.0)
-    slack = rounding_slack(delta)
-    return GDP(last_feasible(residual, zero + _LEAST_MU, zero + _LARGEST_MU, slack, 0.0))
+    return GDP(largest_within(log_delta_of_ratio, budget.epsilon, budget.delta))

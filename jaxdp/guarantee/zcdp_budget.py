@@ -6,13 +6,8 @@ from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
-from jaxdp._numeric.search import last_feasible
-from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta, rounding_slack
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, largest_within
 from jaxdp.guarantee.renyi import ZCDP
-
-# Ends of the search for rho. chosen: as for mu, no release lies beyond
-_LEAST_RHO = 1e-300
-_LARGEST_RHO = 1e15
 
 
 @in_float64
@@ -39,13 +34,8 @@ def largest_zcdp(budget: BudgetLike) -> ZCDP:
 
 @jitted
 def _largest(budget: Budget) -> ZCDP:
-    epsilon, delta = xp.broadcast_arrays(budget.epsilon, budget.delta)
+    def log_delta(rho: Reals, epsilon: Reals) -> Reals:
+        return ZCDP(xp.zeros_like(rho), rho).log_delta(epsilon)
 
-    def residual(rho: Reals) -> Reals:
-        return excess_log_delta(ZCDP(xp.zeros_like(rho), rho).log_delta(epsilon), delta)
-
-    # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
-    zero = xp.minimum(delta, 0.0)
-    slack = rounding_slack(delta)
-    rho = last_feasible(residual, zero + _LEAST_RHO, zero + _LARGEST_RHO, slack, 0.0)
+    rho = largest_within(log_delta, budget.epsilon, budget.delta)
     return ZCDP(xp.zeros_like(rho), rho)
