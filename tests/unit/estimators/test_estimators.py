@@ -79,14 +79,14 @@ def test_a_few_checks_of_scikit_learn(estimator, own):
 
 def test_a_lasso_finds_the_coefficients_and_says_what_it_spent():
     features, targets = regression()
-    model = dp.DPLasso(**UNIT, alpha=1e-3).fit(features, targets)
+    model = dp.DPLasso(**UNIT, target_bounds=(-3, 3), alpha=1e-3).fit(features, targets)
     np.testing.assert_allclose(model.coef_, [1.0, 0.0, -0.5], atol=0.1)
     assert model.intercept_ == pytest.approx(0.25, abs=0.1)
     assert isinstance(model.guarantee_.exact, dp.GDP)
     assert 1e-5 * (1 - 1e-9) < float(model.guarantee_.delta(1.0)) <= 1e-5
     assert float(model.guarantee_.epsilon(1e-5)) <= 1.0
-    # Two statistics of each of three columns, and a second moment of (x, 1, y).
-    stated = lattice.sampling_error(2 * 3 + 15, "lattice")
+    # Two statistics of each of four columns, and a second moment of (x, 1, y).
+    stated = lattice.sampling_error(2 * 4 + 15, "lattice")
     np.testing.assert_allclose(model.guarantee_.sampling_error, stated, rtol=1e-12)
     assert model.score(features, targets) > 0.9
     assert model.plan_.records == len(targets)

@@ -64,8 +64,19 @@ def test_the_solver_follows_from_public_numbers_and_is_stated():
         model.set_params(solver="moments", noise="laplace").fit(FEATURES, TARGETS)
 
 
+def test_targets_without_bounds_lose_nothing_as_the_budget_grows():
+    """Moments would clip what is far from 0: R^2 was .60 at epsilon .3 and .49 at epsilon 1."""
+    for epsilon in (0.3, 1.0, 30.0):
+        model = dp.DPLinearRegression(**UNIT | {"epsilon": epsilon, "random_state": 0})
+        fit = model.fit(FEATURES, TARGETS + 4.0)
+        assert fit.solver_ == "coordinate_descent"
+        assert fit.score(FEATURES, TARGETS + 4.0) > 0.9
+    assert "target_bounds are not given" in fit.statement()
+
+
 def test_a_path_costs_nothing_more_and_holds_submodels():
-    model = dp.DPLinearRegression(**UNIT | {"epsilon": 5.0}, alpha=0.02, l1_ratio=1.0)
+    known = UNIT | {"epsilon": 5.0, "target_bounds": (-3, 3)}
+    model = dp.DPLinearRegression(**known, alpha=0.02, l1_ratio=1.0)
     model.fit(FEATURES, TARGETS)
     before = str(model.guarantee_)
     weights, constants = model.path([0.0, 0.02, 10.0])
