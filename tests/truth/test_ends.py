@@ -1,6 +1,7 @@
 """Where the finite losses end delta is the probability of an infinite one: for every engine."""
 
 import functools
+import itertools
 import operator
 from fractions import Fraction
 
@@ -189,3 +190,44 @@ def test_a_delta_below_the_largest_loss_rounds_up(delta):
             over = mp.mpf(over.numerator) / mp.mpf(over.denominator)
             assert chance * -mp.expm1(-over) <= delta, parts
         assert found <= exact * (1 + Fraction(1, 10**15))
+
+
+def given_law(rng):
+    """Any masses under P and Q; the logarithms' differences are the losses."""
+    p, q = rng.dirichlet(np.ones(4), 2).tolist()
+    atoms = [(mp.mpf(a), mp.mpf(b)) for a, b in zip(p, q, strict=True)]
+    return dp.PrivacyLoss.from_pmf(np.log(p) - np.log(q), p, q), atoms
+
+
+def sampled_lattice(rng):
+    """A sensitivity of 1 has two losses, which sampling mixes."""
+    scale, rate = rng.uniform([0.5, 0.01], [5.0, 1.0]).tolist()
+    up = 1 / (1 + mp.exp(-1 / mp.mpf(scale)))
+    mixed = [side + mp.mpf(rate) * (1 - 2 * side) for side in (up, 1 - up)]
+    loss = loss_of(dp.Mechanism(dp.DiscreteLaplace(scale), 1.0, rate, "remove"))
+    return loss, list(zip(mixed, [up, 1 - up], strict=True))
+
+
+def staircase(rng):
+    """At the sensitivity the loss is one step up, none or one step down."""
+    height, split = rng.uniform([0.01, 0.05], [3.0, 0.95]).tolist()
+    fall, part = mp.exp(-mp.mpf(height)), mp.mpf(split)
+    top = (1 - fall) / (2 * (part + fall * (1 - part)))
+    up = mp.mpf(1) / 2 + top * min(part, 1 - part)
+    level = 1 - up - up * fall
+    loss = loss_of(dp.Mechanism(dp.Staircase(height, 1.0, split), 1.0))
+    return loss, [(up, up * fall), (level, level), (up * fall, up)]
+
+
+@pytest.mark.parametrize("law", [given_law, sampled_lattice, staircase])
+def test_epsilon_meets_every_delta_by_exact_sums(law):
+    """Atoms of up to three releases, listed; deltas far below that of the largest loss."""
+    rng = np.random.default_rng(2)
+    with mp.workdps(50):
+        for count in (1, 2, 3):
+            loss, atoms = law(rng)
+            laws = list(itertools.product(atoms, repeat=count))
+            sums = [[mp.fprod(side) for side in zip(*each, strict=True)] for each in laws]
+            for delta in (1e-3, 1e-27, 1e-100, 1e-300):
+                shrink = mp.exp(float((count * loss).epsilon(delta)))
+                assert mp.fsum(max(p - shrink * q, 0) for p, q in sums) <= delta * (1 + 1e-15)
