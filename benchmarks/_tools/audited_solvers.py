@@ -74,14 +74,16 @@ def greedy_descent(relation: str) -> Case:
         step=0.1,
         order="greedy",
     )
-    mechanism = in_one_program(coordinate_descent.run, plan)
+
+    def mechanism(data: Problem, key: jax.Array) -> Any:
+        return coordinate_descent.run(data, plan, key)
 
     def data(last: tuple[float, float]) -> Problem:
         features = np.array([[0.0, 0.0]] * 3 + [[last[0], 0.0]])
         return glm(features, np.array([0.0, 1.0, 0.0, last[1]]), loss="squared", penalty=L1(1e-2))
 
     pair = data((1.0, 9.0)), data((1.0, -9.0) if relation == "replace_one" else (0.0, 0.0))
-    return Case(mechanism, pair, plan.guarantee, DELTA, TRIALS, TRIALS)
+    return Case(mechanism, pair, plan.guarantee, DELTA, HOST_TRIALS)
 
 
 def proximal(noise: str) -> Case:
