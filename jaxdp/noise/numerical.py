@@ -19,7 +19,7 @@ from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._numeric.search import bisect
 from jaxdp.noise.base import Noise, mirrored_log_delta
-from jaxdp.noise.kernels.divergence import ANY_TOPS, divergence
+from jaxdp.noise.kernels.divergence import ANY_TOPS, bound_of_differences, divergence
 from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of, tails_of
 from jaxdp.noise.structure import Kinks
 
@@ -160,7 +160,7 @@ class NumericalNoise(Noise):
 
         kinks = *self.kinks(), *(kink - shift for kink in self.kinks())
         value = divergence(law, cast(Noise, self), shift, excess, kinks, ANY_TOPS)
-        return xp.where(self.is_consistent(), value, xp.nan)
+        return xp.where(self.is_consistent(), bound_of_differences(value, excess, _ROUNDED), xp.nan)
 
     @final
     def _pure_epsilon(self, shift: Reals) -> Reals:
