@@ -20,7 +20,7 @@ const FIELDS = {
   ],
 };
 const KINDS = { gaussian: "Gaussian", laplace: "Laplace" };
-const SHOWN_DELTAS = [1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-10];
+const SHOWN_DELTAS = [1e-4, 1e-5, 1e-6, 1e-7, 1e-8];
 // Of 100 random inputs, 95 are at most so much too large, in percent: tests/unit/test_try_page.py.
 const MEASURED = 12;
 const state = { mode: "training", kind: "gaussian", delta: 1e-5 };
@@ -30,13 +30,13 @@ const element = (id) => document.getElementById(id);
 const short = (delta) => delta.toExponential();
 const grouped = (x) => (x >= 1e4 && Number.isInteger(x) ? x.toLocaleString("en-US") : String(x));
 
-// Rounded up to four digits.
-function up(x) {
-  if (x <= GRID.least) return String(GRID.least);
+// Four digits, rounded up or down.
+function digits(x, round) {
   const unit = 10 ** (Math.floor(Math.log10(x)) - 3);
-  const rounded = Math.ceil(x / unit * (1 - 1e-12)) * unit;
-  return String(Number(rounded.toPrecision(4)));
+  return String(Number((round(x / unit) * unit).toPrecision(4)));
 }
+const up = (x) => (x <= GRID.least ? String(GRID.least) : digits(x * (1 - 1e-12), Math.ceil));
+const down = (x) => (x <= 0 ? "0" : digits(x, Math.floor));
 const percent = (x) => `${(Math.ceil(1000 * x) / 10).toFixed(1)}\u00a0%`;
 
 function parsed(text, field) {
@@ -73,7 +73,11 @@ function control(field) {
     const value = parsed(number.value, field);
     number.setAttribute("aria-invalid", value === null);
     box.querySelector(".error").hidden = value !== null;
-    if (value === null) return;
+    if (value === null) {
+      element("epsilon").textContent = `${field.label}: enter ${message}`;
+      element("source").textContent = "What follows is of the last numbers that were complete.";
+      return;
+    }
     state[field.id] = value;
     show();
     update();
@@ -129,7 +133,7 @@ function ofTraining(wanted) {
   const found = known ? null : all[column - 1];
   const epsilon = known ? known[column] : found && found.value;
   const values = known
-    ?? [upper(training, 0)?.value ?? null, ...all.map((known) => known && known.value)];
+    ?? [upper(training, 0)?.value ?? null, ...all.map((one) => one && one.value)];
   if (known) {
     notes.push("Stored for exactly these numbers: the library's upper bound, rounded up.");
   } else if (found) {
@@ -137,9 +141,9 @@ function ofTraining(wanted) {
     const excess = least > 0 ? `, so it is at most ${percent(epsilon / least - 1)} too large` : "";
     notes.push(`Typed numbers: this is the bound of the next stored training on the safe side (noise
       multiplier ${found.noise}, batches of ${Number((100 * found.rate).toPrecision(4))} % of the
-      records, ${grouped(found.steps)} steps). The exact ε is at least ${Number(least.toPrecision(3))}${excess}.`);
+      records, ${grouped(found.steps)} steps). The exact ε is at least ${down(least)}${excess}.`);
   } else {
-    notes.push("Beyond the stored numbers (noise multiplier from 0.4): use the lines below.");
+    notes.push("Beyond the stored numbers (noise multiplier from 0.4, up to 300 epochs): use the lines below.");
   }
   const ladder = [...new Set([...GRID.noises, ...GRID.finer.noises])].sort((a, b) => a - b);
   const least = firstThat(ladder, (multiplier) => bound(multiplier) <= wanted);
@@ -189,6 +193,15 @@ function firstThat(list, passes) {
   return list[low] ?? null;
 }
 
+// Lines break between words, not at hyphens.
+function code(id, text) {
+  element(id).replaceChildren(...text.split(/([ \n])/).map((part) => {
+    const word = document.createElement("span");
+    word.textContent = part;
+    return part.trim() === "" ? part : word;
+  }));
+}
+
 function update() {
   const wanted = parsed(element("wanted").value, {});
   const shown = (state.mode === "training" ? ofTraining : ofAnswer)(wanted ?? 1);
@@ -196,7 +209,7 @@ function update() {
   element("epsilon").textContent = epsilon === null
     ? "No stored ε" : `ε ≤ ${up(epsilon)} at δ = ${short(state.delta)}`;
   element("epsilon").dataset.epsilon = epsilon;
-  element("source").textContent = shown.notes.join(" ").replace(/\s+/g, " ");
+  element("source").textContent = shown.notes.join(" ");
   const points = values.length ? profileOf(values[0] ?? 1, values.slice(1)) : [];
   const found = mostFound(points, 1e-3);
   const none = points.length === 0;
@@ -205,13 +218,13 @@ function update() {
     ${percent((1 + points[0].delta) / 2)} of the cases. Guessing is right in 50\u00a0%.`;
   element("accused").textContent = none ? "" : `An attacker who accuses 1 in 1,000 people wrongly
     finds at most ${up(1000 * found)} in 1,000 of those whose records were used.`;
-  profilePicture(points);
+  profilePicture(points, epsilon);
   tradeoffPicture(points, found);
   element("enough").textContent = wanted === null ? "Enter a number above 0."
     : shown.enough ?? "No stored noise is enough. The least noise, exactly:";
-  element("least").textContent = wanted === null ? "" : shown.least;
-  element("python").textContent = shown.python;
-  element("shell").textContent = shown.shell;
+  code("least", wanted === null ? "" : shown.least);
+  code("python", shown.python);
+  code("shell", shown.shell);
 }
 
 // A picture with axes: x and y map numbers to places, ticks are [number, text].
@@ -230,16 +243,16 @@ const line = (points, kind) =>
 const power = (k) => (k === 0 ? "1" : `10<tspan dy="-5" font-size="9">${String(k).replace("-", "−")}</tspan>`);
 const dot = (cx, cy, kind) => `<circle class="${kind}" cx="${cx.toFixed(1)}" cy="${cy.toFixed(1)}" r="4.5"/>`;
 
-function profilePicture(points) {
+function profilePicture(points, chosen) {
   const last = points.length ? points[points.length - 1].epsilon : 1;
   const unit = 10 ** Math.floor(Math.log10(Math.max(last, 1e-3)));
   const step = [0.2, 0.5, 1, 2].map((m) => m * unit).find((s) => last / s <= 6) ?? 2 * unit;
   const end = Math.max(step, Math.ceil(last / step - 1e-9) * step);
   const x = (epsilon) => 58 + 370 * epsilon / end;
-  const y = (delta) => 12 + 228 * -Math.log10(Math.max(delta, 1e-10)) / 10;
+  const y = (delta) => 12 + 228 * -Math.log10(Math.max(delta, 1e-8)) / 8;
   const xTicks = [...Array(Math.round(end / step) + 1).keys()]
     .map((k) => [k * step, String(Number((k * step).toPrecision(3)))]);
-  const yTicks = [0, -2, -4, -6, -8, -10].map((k) => [10 ** k, power(k)]);
+  const yTicks = [0, -2, -4, -6, -8].map((k) => [10 ** k, power(k)]);
   // Chords: delta is convex in epsilon.
   const curve = points.flatMap((point, k) => {
     const next = points[k + 1];
@@ -248,10 +261,9 @@ function profilePicture(points) {
       ? [x(point.epsilon + t * (next.epsilon - point.epsilon)), y(point.delta + t * (next.delta - point.delta))]
       : [x(point.epsilon), y(point.delta)]);
   });
-  const here = points.find((point) => point.delta === state.delta);
   picture("profile", { x, y, xTicks, yTicks, xLabel: "ε", yLabel: "δ" },
     line(curve, "curve") + points.map((p) => dot(x(p.epsilon), y(p.delta), "point")).join("")
-    + (here ? dot(x(here.epsilon), y(here.delta), "chosen") : ""));
+    + (chosen === null ? "" : dot(x(chosen), y(state.delta), "chosen")));
 }
 
 function tradeoffPicture(points, found) {

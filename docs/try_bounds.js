@@ -144,17 +144,24 @@ function answer(kind, ratio) {
   return { values, ratio: GRID.ratios[at], next: GRID.ratios[at + 1] };
 }
 
-// Points (epsilon, delta) of a profile, epsilon rising: what a smaller delta has, a larger one has.
+// Points (epsilon, delta) of a profile, epsilon rising. Delta is convex in epsilon, so that it lies
+// below every chord: points above a chord are left out.
 function profileOf(advantage, epsilons) {
-  const points = [];
-  let least = Infinity;
-  for (let k = GRID.deltas.length - 1; k >= 0; k--) {
-    if (epsilons[k] === null) continue;
-    least = Math.min(least, epsilons[k]);
-    // A number that was rounded up to the least stored one says nothing more.
-    if (GRID.deltas[k] < advantage) points.unshift({ epsilon: least, delta: GRID.deltas[k] });
-  }
-  return [{ epsilon: 0, delta: Math.min(advantage, 1) }, ...points];
+  const points = [{ epsilon: 0, delta: Math.min(advantage, 1) }];
+  GRID.deltas.forEach((delta, k) => {
+    const epsilon = epsilons[k];
+    if (epsilon === null || delta >= points[0].delta) return;
+    while (points.length > 1 && !isBelowChord(points.at(-1), points.at(-2), { epsilon, delta })) {
+      points.pop();
+    }
+    points.push({ epsilon, delta });
+  });
+  return points;
+}
+
+function isBelowChord(point, before, after) {
+  return (point.delta - before.delta) * (after.epsilon - before.epsilon)
+    < (after.delta - before.delta) * (point.epsilon - before.epsilon);
 }
 
 // Largest true-positive rate at a false-positive rate: every point of a profile is a bound.

@@ -179,27 +179,25 @@ def test_sliders_show_stored_numbers(page, grid, positions):
     column = 1 + grid["deltas"].index(1e-5)
     draw = np.random.default_rng()
     names = {"noise": "noises", "batch": "batches", "records": "records", "epochs": "epochs"}
-    for count, moved in zip(range(50), itertools.cycle(names)):
-        here = int(page.evaluate(f"document.getElementById('{moved}-slider').value"))
-        last = len(grid[names[moved]]) - 1
-        place = int(np.clip(here + draw.choice([-3, -2, -1, 1, 2, 3]), 0, last))
-        move(page, moved, place)
-        values = {
-            name: grid[names[name]][
-                int(page.evaluate(f"document.getElementById('{name}-slider').value"))
-            ]
-            for name in names
-        }
-        rate = min(1.0, values["batch"] / values["records"])
-        i, j = grid["noises"].index(values["noise"]), grid["rates"].index(rate)
-        stored = positions[i, j, grid["epochs"].index(values["epochs"]), column]
-        assert shown_epsilon(page) == pytest.approx(stored, rel=1e-12)
+    sliders = ", ".join(f"Number(element('{name}-slider').value)" for name in names)
+    visited, found = [], []
+    for _, moved in zip(range(50), itertools.cycle(names), strict=False):
+        here = int(page.evaluate(f"element('{moved}-slider').value"))
+        place = here + draw.choice([-3, -2, -1, 1, 2, 3])
+        move(page, moved, int(np.clip(place, 0, len(grid[names[moved]]) - 1)))
+        places = page.evaluate(f"[{sliders}]")
+        noise, batch, records, epochs = (
+            grid[x][k] for x, k in zip(names.values(), places, strict=True)
+        )
+        rate = min(1.0, batch / records)
+        i, j, k = places[0], grid["rates"].index(rate), places[3]
+        assert shown_epsilon(page) == pytest.approx(positions[i, j, k, column], rel=1e-12)
         assert "exactly these numbers" in page.evaluate("element('source').textContent")
-        if count % 5 == 0:
-            steps = math.ceil(values["epochs"] / rate)
-            assert_stored(grid, stored, exact(values["noise"], rate, steps, 1e-5))
         shown = page.evaluate("element('epsilon').textContent")
-        assert float(re.search(r"ε ≤ ([\d.e+-]+) at", shown)[1]) >= stored * (1 - 1e-9)
+        assert float(re.search(r"ε ≤ ([\d.e+-]+) at", shown)[1]) >= shown_epsilon(page) * (1 - 1e-9)
+        visited.append((noise, rate, math.ceil(epochs / rate)))
+        found.append(shown_epsilon(page))
+    assert_stored(grid, np.array(found), exact(*np.array(visited).T, 1e-5))
 
 
 TYPED = {"noise": "1.234", "batch": "300", "records": "60,000", "epochs": "12.5"}
@@ -214,9 +212,8 @@ def test_typed_numbers_go_to_the_safe_side(page):
     known = float(dp.dpsgd.epsilon(1.234, 1e-5, dataset_size=60_000, batch_size=300, epochs=12.5))
     assert known <= shown_epsilon(page) <= 1.12 * known
     source = page.evaluate("element('source').textContent")
-    least = float(re.search(r"at least ([\d.]+),", source)[1])
+    assert 0.8 * known < float(re.search(r"at least ([\d.]+),", source)[1]) <= known
     assert "too large" in source
-    assert least <= known * 1.005  # three digits
     lines = page.evaluate("element('python').textContent").splitlines()
     names: dict[str, object] = {}
     exec(lines[0], names)
@@ -243,9 +240,10 @@ def test_one_answer(page):
 
 
 @needs_chromium
-def test_random_inputs_are_safe_and_close(page):
+@pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.long)])
+def test_random_inputs_are_safe_and_close(page, count):
     """The figure in the text of the page: 95 of 100 are at most so much above the library's."""
-    draw, count = np.random.default_rng(), 400
+    draw = np.random.default_rng()
     noise = np.exp(draw.uniform(np.log(0.5), np.log(4.0), count)).round(3)
     records = np.exp(draw.uniform(np.log(3e3), np.log(3e6), count)).round()
     rate = np.exp(draw.uniform(np.log(1e-3), np.log(0.2), count))
@@ -264,5 +262,6 @@ def test_random_inputs_are_safe_and_close(page):
     assert np.all(shown >= known)
     assert np.all(np.array(least) <= known)
     usual = (known > 0.1) & (known < 20.0) & (rate > 1e-3) & (rate < 0.2)
-    excess = np.quantile(shown[usual] / known[usual] - 1.0, 0.95)
-    assert excess <= 0.01 * page.evaluate("MEASURED") + 0.012  # two deviations of 300 inputs
+    # Two deviations of the number of inputs that are above the figure.
+    share = 0.95 - 2.0 * np.sqrt(0.05 * 0.95 / usual.sum())
+    assert np.quantile(shown[usual] / known[usual] - 1.0, share) <= 0.01 * page.evaluate("MEASURED")
