@@ -10,6 +10,7 @@ from pathlib import Path
 import browser
 import numpy as np
 import pytest
+from scipy import stats
 
 import jaxdp as dp
 
@@ -222,6 +223,20 @@ def test_typed_numbers_go_to_the_safe_side(page):
     page.write("none")
     assert page.evaluate("document.activeElement.getAttribute('aria-invalid')") == "true"
     assert not page.evaluate("document.getElementById('noise-error').hidden")
+
+
+@needs_chromium
+def test_fewer_steps_at_a_higher_rate_cover_the_binomial_number(page):
+    for steps, share, nats in [
+        (60, 0.5, 25.0),
+        (1000, 0.95, 20.0),
+        (50_000, 0.7, 23.0),
+        (10**7, 0.99, 25.0),
+    ]:
+        found = page.evaluate(f"stepsAtHigherRate({steps}, {share}, {nats})")
+        assert stats.binom.sf(found, steps, share) <= math.exp(-nats)
+        deviation = math.sqrt(steps * share * (1.0 - share))
+        assert found <= min(steps, steps * share + 1.5 * math.sqrt(2.0 * nats) * deviation)
 
 
 @needs_chromium
