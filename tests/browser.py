@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import select
 import shutil
 import subprocess
 from typing import Any
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NAMES = ("google-chrome", "chromium", "chromium-browser")
 CHROMIUM = next((path for path in map(shutil.which, NAMES) if path), None)
 QUIET = "--disable-background-networking --disable-component-update --disable-sync --no-first-run"
 OPTIONS = f"--headless --no-sandbox --disable-gpu --disable-quic {QUIET} --remote-debugging-pipe"
+# Seconds. chosen: a start on a busy machine takes 2
+PATIENCE = 60.0
 VIRTUAL_KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "Tab": 9}
 
 
@@ -57,6 +60,7 @@ class Page:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
+            assert select.select([self._in], [], [], PATIENCE)[0], "Chromium does not answer"
             found = os.read(self._in, 2**16)
             assert found, "Chromium has ended"
             self._rest += found
