@@ -35,6 +35,7 @@ html_title = "jaxdp"
 html_favicon = "_static/favicon.svg"
 # The page of sliders stands alone: it opens from the disk too.
 html_extra_path = ["try.html", "try.css", "try.js", "try_bounds.js", "try_grid.js"]
+html_extra_path += ["try_pictures.js"]
 # Without it the theme's script reports an invalid mode.
 html_context = {"default_mode": "auto"}
 # The sidebar has a search box: no second one above it.
