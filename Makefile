@@ -13,7 +13,7 @@ QUICK = $(shell XLA_FLAGS=$(OLDER) $(PY) -c 'import jax; jax.devices()' 2>/dev/n
   --xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0
 PYTEST := $(RUN) pytest -n auto --dist worksteal
 
-.PHONY: install demo test check test-long test-tenth test-oldest fuzz bench reproduce docs notebooks dist format clean
+.PHONY: install demo test check test-long test-tenth test-oldest fuzz bench reproduce docs try-grid notebooks dist format clean
 
 install: $(STAMP)
 
@@ -91,6 +91,10 @@ reproduce: $(STAMP)
 docs: $(STAMP)
 	$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(RUN) sphinx --fail-on-warning --keep-going docs docs/_build
+
+# The numbers of docs/try.html, in twelve CPU minutes.
+try-grid: $(STAMP)
+	$(PY) docs/try_grid.py
 
 # Executed, and stored with their outputs.
 notebooks: $(STAMP)

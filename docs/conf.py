@@ -32,6 +32,12 @@ intersphinx_mapping = {
 }
 html_theme = "sphinx_book_theme"
 html_title = "jaxdp"
+html_favicon = "_static/favicon.svg"
+# The page of sliders stands alone: it opens from the disk too.
+html_extra_path = ["try.html", "try.css", "try.js", "try_bounds.js", "try_grid.js"]
+html_extra_path += ["try_pictures.js"]
+# Without it the theme's script reports an invalid mode.
+html_context = {"default_mode": "auto"}
 # The sidebar has a search box: no second one above it.
 html_theme_options = {"navbar_persistent": []}
 exclude_patterns = ["_build", "jupyter_execute"]

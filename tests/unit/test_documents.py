@@ -61,6 +61,25 @@ def test_no_example_sets_jax_to_float64():
     assert [x.name for x in pages if 'config.update("jax_enable_x64"' in x.read_text()] == []
 
 
+def test_newcomers_first_read_what_epsilon_means():
+    for page in ("README.md", "docs/start.md"):
+        first = (ROOT / page).read_text().split("\n\n")[1]
+        assert "what_epsilon_means.md" in first, page
+        assert "try.html" in first, page
+    start = (ROOT / "docs/start.md").read_text()
+    assert start.index("![") < start.index("pip install") < start.index("float64")
+
+
+def test_the_site_has_an_icon_a_title_and_a_mode():
+    conf = (ROOT / "docs/conf.py").read_text()
+    icon = re.findall(r'html_favicon = "(.*)"', conf)
+    assert [(ROOT / "docs" / name).is_file() for name in icon] == [True]
+    # The theme's script writes an error without one.
+    assert re.search(r'html_context = {"default_mode": "(auto|light|dark)"}', conf)
+    # The browser shows "heading - project".
+    assert (ROOT / "docs/index.md").read_text().splitlines()[0] != "# jaxdp"
+
+
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
