@@ -85,6 +85,7 @@ reproduce: $(STAMP)
 	$(RUN) benchmarks.reproductions.noises_extended
 	$(RUN) benchmarks.reproductions.optimal_noise
 	$(RUN) benchmarks.reproductions.solvers
+	$(RUN) benchmarks.reproductions.greedy_descent
 	$(RUN) benchmarks.reproductions.pca
 	$(RUN) benchmarks.reproductions.figures
 

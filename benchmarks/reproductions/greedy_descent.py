@@ -27,7 +27,7 @@ RECORDS, COORDINATES, RIDGE, NOISE = 1000, 100, 1e-3, 0.3
 DEVIATIONS = {"log1": 1.0, "log2": 2.0}
 SEEDS = 5
 UPDATES, PASSES = (1, 2, 4, 8, 16, 32, 64), (1, 2, 5, 10, 20)
-CLIPS, STEPS = (0.25, 0.5, 1.0, 2.0), (0.1, 0.3, 1.0, 3.0)
+CLIPS, STEPS = (0.25, 0.5, 1.0, 2.0), (0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 def problem_of(deviation: float) -> tuple[Problem, np.ndarray, np.ndarray]:
