@@ -57,8 +57,10 @@ def coefficients(bands: int, expected_batch: Reals | float = 1.0) -> tuple[float
 
 def no_memory(column: tuple[float, ...], shapes: tuple[Shape, ...]) -> tuple[Memory, ...]:
     """Before the first step."""
+    if len(column) == 1:
+        return ()
     zeros = [jnp.zeros((len(column) - 1, *shape)) for shape in shapes]
-    return tuple(map(Memory, zeros, zeros)) if len(column) > 1 else ()
+    return tuple(map(Memory, zeros, zeros))
 
 
 def released(

@@ -144,8 +144,8 @@ def _run(
         return fingerprints(loss, params, example, records.digest(), optimizer)
 
     n_done, params, state = file.reached(params, first, inputs)
-    zero = list(map(jnp.zeros, plan.shapes))
-    zero += [] if plan.clip_quantile is None else [jnp.zeros(len(plan.sizes))]
+    shapes = plan.shapes if plan.clip_quantile is None else (*plan.shapes, np.shape(plan.clips))
+    zero = [jnp.asarray(np.zeros(shape)) for shape in shapes]
     part_sum, step = _part_sum(loss, plan), _step(plan, optimizer)
     for made in shown(range(n_done + 1, plan.steps + 1), "steps", options.progress):
         total = zero
