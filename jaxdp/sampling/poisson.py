@@ -28,6 +28,7 @@ from jaxdp.dominating_pair.replaced import Replaced
 from jaxdp.dominating_pair.sampled_group import SampledGroup
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
+from jaxdp.sampling.allocation import bins_of
 from jaxdp.sampling.base import (
     Batch,
     Known,
@@ -112,7 +113,7 @@ class Poisson(Scheme):
         """See `Scheme.draw`."""
         if self.cycle_length == 1:
             return lambda index: _sample(key, index, self.sampling_prob, records)
-        group_of = np.asarray(_turns(key_for("turns", key), records, self.cycle_length))
+        group_of = np.asarray(bins_of(key_for("turns", key), None, records, self.cycle_length))
 
         def batch(index: int) -> Batch:
             indices, mask = _sample(key, index, self.sampling_prob, records)
@@ -199,12 +200,6 @@ def poisson_batch(key: Key, records: int, sampling_prob: ArrayLike, size: int) -
 def _sample(key: Key, index: int | None, sampling_prob: ArrayLike, records: int) -> Batch:
     sampled = np.flatnonzero(np.asarray(_mask(key, index, sampling_prob, records)))
     return sampled, np.ones(sampled.shape, bool)
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def _turns(key: Key, records: int, groups: int) -> jax.Array:
-    """The group of each record, drawn independently."""
-    return jax.random.randint(key, (records,), 0, groups)
 
 
 # A step's key is derived inside: one program serves all steps.
