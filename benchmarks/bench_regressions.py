@@ -56,6 +56,7 @@ def r_squared() -> Any:
         ("standardised", standard, centred, (-3, 3), (-3, 3)),
         ("raw", x, y, (x.min(axis=0), x.max(axis=0)), (y.min(), y.max())),
     ):
+        model: Any = None
         for epsilon, seeds in SEEDS.items():
             model = dp.DPLinearRegression(
                 epsilon=epsilon,
@@ -64,8 +65,8 @@ def r_squared() -> Any:
                 target_bounds=target_bounds,
             )
             rows[f"{name}, epsilon {epsilon:g}"] = scores(model, features, targets, seeds)
-            low, high = np.asarray(model.feature_range_)
         # On the columns as the last fit clipped them.
+        low, high = np.asarray(model.feature_range_)
         clipped = np.column_stack([np.clip(features, low, high), np.ones(len(y))])
         rest = targets - clipped @ np.linalg.lstsq(clipped, targets)[0]
         rows[f"{name}, no privacy"] = {"mean": float(1.0 - rest.var() / targets.var())}
@@ -105,14 +106,14 @@ def coverage() -> Any:
     for _ in range(400):
         x = rng.uniform(-3, 3, size=(2000, 3))
         y = x @ truth + 0.5 * rng.normal(size=2000)
-        model = dp.DPLinearRegression(
+        model: Any = dp.DPLinearRegression(
             epsilon=3.0,
             delta=1e-6,
             feature_bounds=(-3, 3),
             target_bounds=(-5, 5),
             solver="moments",
         ).fit(x, y)
-        low, high = model.coef_interval_.T
+        low, high = np.transpose(model.coef_interval_)
         inside.append((low <= truth) & (truth <= high))
     shares = np.mean(inside, axis=0)
     return {"fits": 400, "least": float(shares.min()), "most": float(shares.max())}

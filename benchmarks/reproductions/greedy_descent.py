@@ -48,7 +48,7 @@ def by_coordinates(problem: Problem, order: str) -> Callable[..., np.ndarray]:
     @cache
     def unit(length: int, seed: int) -> Any:
         """The plan of thresholds and steps of 1; a greedy one has no order to draw."""
-        counts = {"passes": 1, "updates": length} if order == "greedy" else {"passes": length}
+        counts: Any = {"passes": 1, "updates": length} if order == "greedy" else {"passes": length}
         return coordinate_descent.plan(
             budget_of(problem),
             smoothness=curvature,
@@ -116,6 +116,10 @@ def full_batches(problem: Problem, features: np.ndarray, signs: np.ndarray) -> C
     return run
 
 
+def objective(problem: Problem, theta: Any) -> float:
+    return float(problem.objective(theta))
+
+
 def curve(run: Callable[..., Any], problem: Problem, best: float, lengths: Any) -> list[Any]:
     """The smallest mean error of the grid at each length."""
     rows = []
@@ -124,7 +128,7 @@ def curve(run: Callable[..., Any], problem: Problem, best: float, lengths: Any) 
         for clip in CLIPS:
             for step in STEPS:
                 thetas = [run(length, clip, step, seed) for seed in range(SEEDS)]
-                errors = np.array([float(problem.objective(x)) for x in thetas]) / best - 1.0
+                errors = np.array([objective(problem, x) for x in thetas]) / best - 1.0
                 found.append({"passes": length, "clip": clip, "step": step, **summary(errors)})
         rows.append(min(found, key=lambda row: row["mean"]))
     return rows
@@ -134,14 +138,14 @@ def measured(deviation: float) -> dict[str, Any]:
     """All methods on one problem."""
     problem, features, signs = problem_of(deviation)
     plan = coordinate_descent.noiseless_plan(coordinate_smoothness(problem), passes=1000)
-    best = float(problem.objective(coordinate_descent.run(problem, plan, jax.random.key(0))))
+    best = objective(problem, coordinate_descent.run(problem, plan, jax.random.key(0)))
     methods = {
         "greedy": (by_coordinates(problem, "greedy"), UPDATES),
         "greedy, published noise": (published(problem, features, signs), UPDATES),
         "random coordinates": (by_coordinates(problem, "iid"), PASSES),
         "full batches": (full_batches(problem, features, signs), UPDATES),
     }
-    start = float(problem.objective(np.zeros(COORDINATES))) / best - 1.0
+    start = objective(problem, np.zeros(COORDINATES)) / best - 1.0
     rows = {name: curve(run, problem, best, lengths) for name, (run, lengths) in methods.items()}
     return {"optimum": best, "at zero": start, "methods": rows}
 
