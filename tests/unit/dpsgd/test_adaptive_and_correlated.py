@@ -79,7 +79,7 @@ def test_thresholds_follow_noisy_counts_alone():
         first = [initial_noise(plan, key) for key in jax.random.split(KEY, 500)]
         state = jax.tree.map(lambda *x: jnp.stack(x), *first)
         sums = [jnp.zeros(3), jnp.zeros((2, 2)), jnp.array([10.0])]
-        means, after = jax.vmap(lambda s: noised(plan, sums, s))(state)
+        means, after = jax.jit(jax.vmap(lambda s: noised(plan, sums, s)))(state)
         quantile = -np.log(np.asarray(after.clips)[:, 0]) / 0.2 + 0.3
         noise = (quantile - 0.5) * 100 - 10
         scale = float(plan.drawn[0][-1])
