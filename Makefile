@@ -74,6 +74,7 @@ bench: $(STAMP)
 	$(RUN) benchmarks.bench_optimal_noise
 	$(RUN) benchmarks.bench_solvers
 	$(RUN) benchmarks.bench_estimators
+	$(RUN) benchmarks.bench_regressions
 	$(RUN) benchmarks.bench_accuracy_per_epsilon
 	$(RUN) benchmarks.bench_training
 	$(RUN) benchmarks.bench_release
@@ -85,6 +86,7 @@ reproduce: $(STAMP)
 	$(RUN) benchmarks.reproductions.noises_extended
 	$(RUN) benchmarks.reproductions.optimal_noise
 	$(RUN) benchmarks.reproductions.solvers
+	$(RUN) benchmarks.reproductions.greedy_descent
 	$(RUN) benchmarks.reproductions.pca
 	$(RUN) benchmarks.reproductions.figures
 

@@ -159,6 +159,8 @@ def one_run(key: jax.Array, *, count: int = 8, **known: Any) -> dp.audit.OneRunA
 TRAININGS: dict[str, dict[str, Any]] = {
     "all records": {"sampling_prob": 1.0},
     "Poisson": {"sampling_prob": 0.25},
+    "correlated noise": {"sampling_prob": 0.25, "bands": 2},
+    "adaptive clipping": {"sampling_prob": 0.25, "clip_quantile": 0.5},
     "random allocation, two epochs": {"sampling": S.RandomAllocation(4)},
     "balls in bins, two epochs": {"sampling": S.BallsInBins(4, 2)},
 }

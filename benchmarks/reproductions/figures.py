@@ -18,10 +18,10 @@ from matplotlib import pyplot
 import jaxdp as dp
 from benchmarks.reproductions import cylinder_bands, proximal_descent
 from benchmarks.reproductions import figures_of_slides as slides
-from benchmarks.reproductions.figure_parts import DELTA, EPSILONS, LOOKS, finished, panels
+from benchmarks.reproductions.figure_parts import DELTA, EPSILONS, LOOKS, finished, panels, stored
 from jaxdp import demo
 from jaxdp.design.sensitivity import gini, sensitivity_profile
-from jaxdp.plot.style import COLOURS, styled
+from jaxdp.plot.style import COLOURS, DASHES, styled
 from jaxdp.solvers import L1, glm
 
 # Dimensions of the i.n.i.d. paper's figures, as far as its largest crossing was searched.
@@ -30,6 +30,7 @@ COUNTS = np.arange(2, 41)
 PROFILES = ("uniform", "linear", "quadratic", "exponential", "one_hot")
 # Simulations of the DRO appendices' figure 3, as published.
 SIMULATIONS = 100
+ERROR = "standard_error"
 
 
 def profile_rows(name: str, order: int) -> np.ndarray:
@@ -190,6 +191,19 @@ def queries() -> Any:
     return figure
 
 
+def greedy_descent() -> Any:
+    """The greedy descent paper's figure on its data sets "log1" and "log2", as measured."""
+    found = {name: rows for name, rows in stored("greedy").items() if name != "environment"}
+    figure, axes = panels(len(found))
+    for ax, (name, rows) in zip(axes, found.items(), strict=True):
+        looks = zip(rows["methods"].items(), COLOURS, DASHES, strict=False)
+        for (method, points), colour, dash in looks:
+            x, y, error = ([row[key] for row in points] for key in ("passes", "mean", ERROR))
+            ax.errorbar(x, y, error, color=colour, linestyle=dash, label=method)
+        ax.set(title=name, xscale="log")
+    return finished(figure, "passes", r"$F / F^* - 1$")
+
+
 # The names of the PNGs, which the command line takes, and who draws them.
 FIGURES = {f"slides_{function.__name__}": function for function in slides.FIGURES} | {
     "inid_1_gaussian": inid_gaussian,
@@ -200,6 +214,7 @@ FIGURES = {f"slides_{function.__name__}": function for function in slides.FIGURE
     "dro_1_asymmetric": optimised_asymmetric,
     "dro_2_losses": optimised_losses,
     "dro_3_queries": queries,
+    "greedy_descent": greedy_descent,
 }
 
 

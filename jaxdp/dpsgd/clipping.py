@@ -20,6 +20,8 @@ from jax import lax
 
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP
+from jaxdp.dpsgd.adaptive_clipping import count_below
+from jaxdp.dpsgd.correlated_noise import COEFFICIENT_BITS
 from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.solvers.lattice import power_of_two
 
@@ -44,7 +46,10 @@ Gradient: TypeAlias = jax.Array | Outer
 
 @jax.jit
 def clipped_sums(plan: Plan, gradients: list[Gradient], mask: Bools | None = None) -> list[Reals]:
-    """The sum of the clipped gradients of each leaf, of the examples that the mask takes."""
+    """The sum of the clipped gradients of each leaf, of the examples that the mask takes.
+
+    The counts of `adaptive_clipping`, one a group, come last if the plan has a quantile.
+    """
     gradients = [
         _in_thresholds(gradient, 1.0 / plan.clips[group])
         for gradient, group in zip(gradients, plan.members, strict=True)
@@ -52,18 +57,21 @@ def clipped_sums(plan: Plan, gradients: list[Gradient], mask: Bools | None = Non
     squares: list[Any] = [0.0] * len(plan.sizes)
     for gradient, group in zip(gradients, plan.members, strict=True):
         squares[group] += _squares(gradient)
-    units = power_of_two(plan.clips, -BITS)
-    weights = []
+    # Products with coefficients have as many bits as sums have without them.
+    units = power_of_two(plan.clips, -BITS + (COEFFICIENT_BITS if len(plan.column) > 1 else 0))
+    weights, counts = [], []
     for square, size, clip, unit in zip(squares, plan.sizes, plan.clips, units, strict=True):
         # Less by more than the rounding of a sum of `size` squares, its root and quotients.
         margin = 1.0 - (size + _ROUNDINGS) * ULP
         factor = jnp.minimum(1.0, margin / jnp.sqrt(square))
         taken = jnp.isfinite(square) if mask is None else jnp.isfinite(square) & mask
         weights.append(jnp.where(taken, factor * (clip / unit), 0.0))
-    return [
+        counts.append(count_below(square, taken))
+    sums = [
         _sum_of_multiples(gradient, weights[group]) * units[group]
         for gradient, group in zip(gradients, plan.members, strict=True)
     ]
+    return sums if plan.clip_quantile is None else [*sums, jnp.stack(counts)]
 
 
 def _in_thresholds(gradient: Gradient, scale: Reals) -> Gradient:

@@ -221,7 +221,8 @@ def steps(
     if not checks.all_concrete(budget, scale, before, schedule):
         raise ValueError("steps requires concrete arguments, got traced ones: use calibrate")
     training = training_of(scale, {**schedule, "steps": 1.0})
-    once, rate = training.privacy_loss, training.phases[0].sampling_prob
+    scheme, rate = training.phases[0].sampling, training.phases[0].sampling_prob
+    once = training.privacy_loss
     earlier = None
     if before is not None:
         earlier = training._replace(phases=as_phases(before)).privacy_loss
@@ -229,7 +230,8 @@ def steps(
     shape = xp.broadcast_shapes(*batches, budget.delta.shape)
 
     def satisfies(count: np.ndarray) -> np.ndarray:
-        total = count * once if earlier is None else count * once + earlier
+        total = scheme.releases(xp.asarray(count)) * once
+        total = total if earlier is None else total + earlier
         return np.asarray(total.delta(budget.epsilon) <= budget.delta)
 
     low, high = np.zeros(shape), np.full(shape, np.inf)

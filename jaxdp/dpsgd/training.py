@@ -22,8 +22,9 @@ from jaxdp._core.types import Key
 from jaxdp.dpsgd.checkpoint import Checkpoint, fingerprints
 from jaxdp.dpsgd.clipping import clipped_sums
 from jaxdp.dpsgd.dense_layers import gradients_of
+from jaxdp.dpsgd.groups import require_floating
 from jaxdp.dpsgd.records import Records, records_of
-from jaxdp.dpsgd.training_plan import Plan, require_floating
+from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.dpsgd.transformations import (
     NoiseState,
     initial_noise,
@@ -48,7 +49,7 @@ def train(
     *,
     part: int | None = None,
     every: int = 100,
-    callback: Callable[[int, Any], object] | None = None,
+    callback: Callable[..., object] | None = None,
     path: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     records: int | None = None,
@@ -60,11 +61,11 @@ def train(
         params: the initial parameters.
         data: a tree of arrays with a common leading axis of records; `np.memmap` arrays are read
             batch by batch. Or a function of indices that returns such a tree, one row an index.
-        plan: made by `dp.dpsgd.plan`.
-        optimizer: of optax, for the noisy mean gradient.
+        plan, optimizer: made by `dp.dpsgd.plan`; of optax, for the noisy mean gradient.
         key: of samples and noise; None: of the operating system.
         part: number of per-example gradients in memory at once; None: by the expected batch.
-        every, callback: callback(steps made, params) after each `every` steps and the last one.
+        every, callback: callback(steps made, params) after each `every` steps and the last one,
+            with a third argument if thresholds adapt: those of the next step.
         path: of a checkpoint file. If it exists, the training resumes from it and ends the same,
             bit for bit. It holds the key: protect it as you do the records.
         progress: a bar of tqdm on stderr, if installed; None: on a terminal.
@@ -111,7 +112,7 @@ class _Options(NamedTuple):
 
     part: int
     every: int
-    callback: Callable[[int, Any], object] | None
+    callback: Callable[..., object] | None
     progress: bool | None
 
 
@@ -135,24 +136,27 @@ def _run(
     if not callers_are_wide():
         read = in_callers_setting(lambda indices: _on_device(records.read(indices)))
     batch_of = plan.sampling.draw(jax.random.fold_in(file.key, 1), records.number)
-    first = initial_noise(jax.random.fold_in(file.key, 0)), _initial(optimizer, params)
+    noise = initial_noise(plan, jax.random.fold_in(file.key, 0))
+    first = noise, _initial(optimizer, params)
 
     def inputs() -> dict[str, str]:
         example = jax.tree.map(lambda rows: rows[0], read(np.zeros(1, int)))
         return fingerprints(loss, params, example, records.digest(), optimizer)
 
     n_done, params, state = file.reached(params, first, inputs)
-    zero = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf)), params)
+    shapes = plan.shapes if plan.clip_quantile is None else (*plan.shapes, np.shape(plan.clips))
+    zero = [jnp.asarray(np.zeros(shape)) for shape in shapes]
     part_sum, step = _part_sum(loss, plan), _step(plan, optimizer)
     for made in shown(range(n_done + 1, plan.steps + 1), "steps", options.progress):
         total = zero
         for indices, mask in zip(*in_parts(batch_of(made - 1), options.part), strict=True):
-            total = part_sum(total, params, read(indices), mask)
+            total = part_sum(total, params, read(indices), mask, state[0].clips)
         params, state = step(params, state, total)
         if made % options.every == 0 or made == plan.steps:
             file.write(made, params, state)
             if options.callback is not None:
-                in_callers_setting(options.callback)(made, params)
+                adapted = () if plan.clip_quantile is None else (np.asarray(state[0].clips),)
+                in_callers_setting(options.callback)(made, params, *adapted)
     return params
 
 
@@ -199,9 +203,9 @@ def _require_host(*trees: Any) -> None:
 def _part_sum(loss: Callable[[Any, Any], jax.Array], plan: Plan) -> Any:
     """A sum, and the clipped gradients of some more records, those that the mask takes."""
 
-    def part_sum(total: Any, params: Any, examples: Any, mask: jax.Array) -> Any:
-        sums = clipped_sums(plan, gradients_of(loss, params, examples), mask)
-        return jax.tree.map(jnp.add, total, jax.tree.unflatten(jax.tree.structure(params), sums))
+    def part_sum(total: Any, params: Any, examples: Any, mask: jax.Array, clips: Any) -> Any:
+        sums = clipped_sums(plan.at(clips), gradients_of(loss, params, examples), mask)
+        return jax.tree.map(jnp.add, total, sums)
 
     return shared_jit(part_sum)
 
@@ -217,7 +221,8 @@ def _step(plan: Plan, optimizer: optax.GradientTransformation) -> Any:
     """Parameters and state after a step from a sum of clipped gradients."""
 
     def step(params: Any, state: tuple[NoiseState, Any], total: Any) -> tuple[Any, Any]:
-        mean, noise = noised(plan, total, state[0])
+        means, noise = noised(plan, total, state[0])
+        mean = jax.tree.unflatten(jax.tree.structure(params), means)
         updates, of_optimizer = optimizer.update(mean, state[1], params)
         return in_callers_setting(optax.apply_updates)(params, updates), (noise, of_optimizer)
 

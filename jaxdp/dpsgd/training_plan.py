@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Unpack, final
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,7 +17,10 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate import allocate
 from jaxdp.design.calibrate import calibrate
+from jaxdp.dpsgd.adaptive_clipping import checked_quantile, count_scale, gradient_factor
 from jaxdp.dpsgd.arguments import with_names
+from jaxdp.dpsgd.correlated_noise import coefficients, prefix_error, taking_turns
+from jaxdp.dpsgd.groups import clips_of, groups_of, leaves_of
 from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
 from jaxdp.dpsgd.statement import Statement, statement_of
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
@@ -34,7 +36,6 @@ from jaxdp.solvers import lattice
 # Arguments of `plan`.
 ALLOCATIONS = ("inid", "spr", "iid")
 FAMILIES = ("gaussian", "laplace")
-GROUPS = ("layer", "leaf", "all")
 # Delta of a pure budget over its sampling error. derived: `Drawn.epsilon` uses up to half of delta
 # for the error, and rounding
 _SHARE_OF_ERROR = 2.0 + 1e-9
@@ -61,6 +62,8 @@ class Plan:
     group_size: int = static(default=1)
     release: str = static(default="lattice")
     delta: float = static(default=1e-6)  # of the budget, at which `statement` states epsilon
+    clip_quantile: float | None = static(default=None)  # that thresholds follow; None: fixed
+    column: tuple[float, ...] = static(default=(1.0,))  # of the matrix of correlated noise
 
     @property
     def guarantee(self) -> Drawn:
@@ -70,7 +73,36 @@ class Plan:
     @property
     def sampling_error(self) -> Reals:
         """Total variation between the drawn noise and its distribution; 1 for floating point."""
-        return lattice.sampling_error(self.steps * sum(self.sizes), self.release)
+        return lattice.sampling_error(self.steps * sum(self.drawn[1]), self.release)
+
+    @property
+    def drawn(self) -> tuple[Vector, tuple[int, ...]]:
+        """Scales of the noise of a step and their numbers of entries, those of counts last."""
+        if self.clip_quantile is None:
+            return self.scales, self.sizes
+        groups = len(self.sizes)
+        scale = round_up(self.noise_multiplier * count_scale(self.family, groups), 8)
+        return jnp.append(self.scales, scale), (*self.sizes, groups)
+
+    @property
+    def column_norm(self) -> float:
+        """Norm of a column of the matrix of correlated noise, 1 without it; rounded up."""
+        return float(round_up(jnp.asarray(sum(c**2 for c in self.column) ** 0.5), 4))
+
+    @property
+    def prefix_error(self) -> Reals:
+        """`dp.dpsgd.prefix_error` of the plan: noise in sums of gradients, in clipping norms."""
+        strategy = np.zeros(max(self.steps, len(self.column)))
+        strategy[: len(self.column)] = self.column
+        scale = self.noise_multiplier * self.column_norm
+        return prefix_error(strategy[: self.steps], scale)
+
+    def at(self, clips: Vector | tuple[()]) -> Plan:
+        """The plan with other thresholds and scales in proportion; with () itself."""
+        if isinstance(clips, tuple):
+            return self
+        scales = round_up(self.scales * (clips / self.clips), 8)
+        return dataclasses.replace(self, clips=clips, scales=scales)
 
     @property
     def total_variance(self) -> Reals:
@@ -85,6 +117,10 @@ class Plan:
         """
         phase = Phase(self.noise_multiplier, sampling=self.sampling, steps=self.steps)
         noise = "noise" if self.family == "gaussian" else "Laplace noise"
+        noise = f"correlated {noise}" if len(self.column) > 1 else noise
+        noise = (
+            noise if self.clip_quantile is None else f"{noise} (of gradients and counts together)"
+        )
         training = training_of(
             None, {"phases": phase, "relation": self.relation, "group_size": self.group_size}
         )
@@ -115,6 +151,8 @@ def plan(
     allocation: str = "inid",
     noise: str = "gaussian",
     release: str = "lattice",
+    clip_quantile: float | None = None,
+    bands: int = 1,
     **schedule: Unpack[Schedule],
 ) -> Plan:
     """Clipping thresholds and noise scales of DP-SGD for a budget or a noise multiplier.
@@ -132,6 +170,9 @@ def plan(
             and s_g^3 ~ C_g / sqrt(d_g) for the Laplace; "spr" takes s_g ~ C_g, "iid" equal scales.
         noise: "gaussian" or "laplace".
         release: "lattice", or "float": noise whose last bits leak, for research.
+        clip_quantile: in (0, 1); thresholds begin at `clip` and follow this quantile of norms.
+        bands: the noise of so many consecutive steps is correlated, so that sums of steps have
+            less of it. Records are in so many groups, which take turns; Poisson samples alone.
         schedule: as in `epsilon`, one concrete number each, without phases. dataset_size is
             required, roughly and public: the noisy sum is divided by the expected batch size.
             relation: "add_remove", "add", "remove" or "zero_out".
@@ -147,23 +188,25 @@ def plan(
     >>> print(f"{plan.noise_multiplier:.4f}")
     1.7406
     """
+    multiplier = _first_multiplier(budget, noise_multiplier)
+    training = training_of(multiplier, _of_the_account(dict(schedule)))
+    _check_choices(allocation, noise, training.relation, release)
+    training = taking_turns(training, bands, noise)
+    groups = groups_of(params, groups)
+    clips = clips_of(clip, len(groups[1]))
+    records = checks.positive_integer("dataset_size", schedule.get("dataset_size"))
+    made = _uncalibrated(training, records, clips, (*groups, *leaves_of(params)), noise, release)
+    known = checked_quantile(clip_quantile, bands), coefficients(bands, made.expected_batch)
+    made = dataclasses.replace(made, clip_quantile=known[0], column=known[1])
+    made = made if budget is None else _with_budget(as_budget(budget), made)
+    return _with_scales(made, allocation)
+
+
+def _first_multiplier(budget: BudgetLike | None, noise_multiplier: ArrayLike | None) -> ArrayLike:
+    """The noise multiplier, 1 before the calibration for a budget."""
     if (budget is None) == (noise_multiplier is None):
         raise ValueError("give either budget or noise_multiplier, and None for the other")
-    options = dict(schedule)
-    multiplier = 1.0 if noise_multiplier is None else noise_multiplier
-    training = training_of(multiplier, _of_the_account(options))
-    _check_choices(allocation, noise, training.relation)
-    lattice.require(release, noise_of(noise))
-    groups = _groups(params, groups)
-    clips = _clips(clip, len(groups[1]))
-    records = checks.positive_integer("dataset_size", options.get("dataset_size"))
-    made = _uncalibrated(training, records, clips, (*groups, *_leaves(params)), noise, release)
-    if budget is not None:
-        made = _with_budget(as_budget(budget), made)
-    unit_scales = _unit_scales(clips, made.sizes, allocation, noise)
-    scales = round_up(made.noise_multiplier * unit_scales, 8)
-    scales = checks.noise_scale("scales for this clip and budget", scales)
-    return dataclasses.replace(made, scales=scales)
+    return 1.0 if noise_multiplier is None else noise_multiplier
 
 
 def _of_the_account(options: dict[str, Any]) -> dict[str, Any]:
@@ -189,62 +232,11 @@ def _uncalibrated(
     )
 
 
-def _check_choices(allocation: str, noise: str, relation: str) -> None:
+def _check_choices(allocation: str, noise: str, relation: str, release: str) -> None:
     checks.one_of("allocation", allocation, ALLOCATIONS)
     checks.one_of("noise", noise, FAMILIES)
     checks.one_of("relation", relation, WITH_OR_WITHOUT)
-
-
-def _clips(clip: ArrayLike, groups: int) -> Vector:
-    """The threshold of each group."""
-    clips = checks.real("clip", clip, 0.0, 1e150, open_lower=True)
-    if clips.ndim == 0:
-        clips = jnp.full(groups, clips / np.sqrt(groups))
-    if clips.shape != (groups,):
-        raise ValueError(f"clip must be one number, or one per group, {groups}, got {clips.shape}")
-    return checks.noise_scale("clip of each group", clips)
-
-
-def require_floating(name: str, tree: Any) -> None:
-    """`ValueError` for a leaf that a gradient cannot move."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
-        if not jnp.issubdtype(_dtype(leaf), jnp.floating):
-            raise ValueError(
-                f"{name}{jax.tree_util.keystr(path)} must contain floating-point numbers, got "
-                f"{_dtype(leaf)}: convert it, or do not train it"
-            )
-
-
-def _dtype(leaf: Any) -> Any:
-    return leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
-
-
-def _leaves(params: Any) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
-    """Shapes and precisions of the parameters."""
-    leaves = jax.tree.leaves(params)
-    return tuple(map(np.shape, leaves)), tuple(str(jnp.dtype(_dtype(leaf))) for leaf in leaves)
-
-
-def _groups(params: Any, groups: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The group of each leaf, and the number of parameters of each group."""
-    require_floating("params", params)
-    paths, structure = jax.tree_util.tree_flatten_with_path(params)
-    if not paths:
-        raise ValueError("params must have at least one leaf")
-    if isinstance(groups, str):
-        checks.one_of("groups", groups, GROUPS)
-        keep = {"layer": -1, "leaf": None, "all": 0}[groups]
-        labels = [str(path[:keep]) for path, _ in paths]
-    else:
-        labels = jax.tree.leaves(groups)
-        if jax.tree.structure(groups) != structure:
-            raise ValueError("groups must be a tree of labels with the structure of params")
-    order = list(dict.fromkeys(labels))
-    members = tuple(order.index(label) for label in labels)
-    sizes = [0] * len(order)
-    for group, (_, leaf) in zip(members, paths, strict=True):
-        sizes[group] += int(np.prod(np.shape(leaf)))
-    return members, tuple(sizes)
+    lattice.require(release, noise_of(noise))
 
 
 def _unit_scales(clips: Vector, sizes: tuple[int, ...], allocation: str, noise: str) -> Vector:
@@ -260,6 +252,16 @@ def _unit_scales(clips: Vector, sizes: tuple[int, ...], allocation: str, noise: 
     relative = shifts / shape
     size = jnp.linalg.norm(relative) if noise == "gaussian" else jnp.sum(relative)
     return round_up(shape * size, 8)
+
+
+def _with_scales(plan: Plan, allocation: str) -> Plan:
+    """The plan with scales for its noise multiplier."""
+    unit_scales = _unit_scales(plan.clips, plan.sizes, allocation, plan.family) * plan.column_norm
+    if plan.clip_quantile is not None:
+        unit_scales = unit_scales * gradient_factor(plan.family)
+    scales = round_up(plan.noise_multiplier * unit_scales, 12)
+    scales = checks.noise_scale("scales for this clip and budget", scales)
+    return dataclasses.replace(plan, scales=scales)
 
 
 def noise_of(family: str, scale: ArrayLike = 1.0) -> Gaussian | Laplace:

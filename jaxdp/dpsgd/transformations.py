@@ -18,7 +18,9 @@ from jaxdp._core.float64 import as_numpy
 from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.shared_key import unshared
 from jaxdp._core.types import Key
+from jaxdp.dpsgd.adaptive_clipping import adapted
 from jaxdp.dpsgd.clipping import clipped_sums
+from jaxdp.dpsgd.correlated_noise import Memory, no_memory, released
 from jaxdp.dpsgd.training_plan import Plan, noise_of
 from jaxdp.solvers import lattice
 
@@ -54,6 +56,7 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
     >>> print(total["w"].round(4))
     [0.6 1.3]
     """
+    _require_independent_steps(plan)
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
@@ -71,10 +74,15 @@ def clipped_sum(plan: Plan, updates: Any) -> Any:
 
 
 class NoiseState(NamedTuple):
-    """The key of the remaining steps, and the number of steps made."""
+    """The key of the remaining steps, and the number of steps made.
+
+    clips: thresholds of the next step, if they adapt. memory: of correlated noise.
+    """
 
     key: Key
     made: jax.Array
+    clips: Any = ()
+    memory: tuple[Memory, ...] = ()
 
 
 def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
@@ -106,7 +114,8 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
     ((2,), 1)
     """
 
-    first = initial_noise(key)
+    _require_independent_steps(plan)
+    first = initial_noise(plan, key)
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, NoiseState]:
         del params
@@ -119,38 +128,58 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
         unshared(state.key, leaves, plan)
         if any(_NOISY.get(id(leaf)) is leaf for leaf in leaves):
             raise ValueError("updates must be sums of clipped gradients: add_noise is there twice")
-        noisy, following = noised(plan, updates, state)
+        _require_shapes(updates, plan, examples=False)
+        means, following = noised(plan, leaves, state)
+        noisy = jax.tree.unflatten(jax.tree.structure(updates), means)
         _NOISY.update({id(leaf): leaf for leaf in jax.tree.leaves(noisy)})
         return noisy, following
 
     return optax.GradientTransformation(lambda params: first, update)
 
 
-def initial_noise(key: Key) -> NoiseState:
+def initial_noise(plan: Plan, key: Key) -> NoiseState:
     """The state before the first step."""
-    return NoiseState(key_for("noise", checked_key(key)), jnp.zeros((), dtype=jnp.int32))
+    key, made = key_for("noise", checked_key(key)), jnp.zeros((), dtype=jnp.int32)
+    clips = () if plan.clip_quantile is None else plan.clips
+    return NoiseState(key, made, clips, no_memory(plan.column, plan.shapes))
 
 
 @draws_in_float64(keeps_types=True)
-def noised(plan: Plan, updates: Any, state: NoiseState) -> tuple[Any, NoiseState]:
-    """The noisy mean of a sum of clipped gradients, and the state of the next step."""
-    leaves, structure = jax.tree.flatten(updates)
-    _require_shapes(updates, plan, examples=False)
-    following, now = jax.random.split(checked_key(state.key, leaves, plan))
-    noise, size = noise_of(plan.family), sum(plan.sizes)
-    # Of a vector of ones, in the norm that the noise counts.
-    norm = size**0.5 if plan.family == "gaussian" else size
-    ratio = 1.0 / (plan.noise_multiplier * norm)
+def noised(plan: Plan, sums: list[Any], state: NoiseState) -> tuple[list[Any], NoiseState]:
+    """The noisy means of `clipped_sums`, leaf by leaf, and the state of the next step."""
+    first_clips, plan = plan.clips, plan.at(state.clips)
+    following, now = jax.random.split(checked_key(state.key, sums, plan))
+    noise, (scales, sizes) = noise_of(plan.family), plan.drawn
+    # Of a vector of ones, in the norm that the noise counts: of all steps that one gradient moves.
+    size = sum(sizes) * len(plan.column)
+    ratio = 1.0 / (plan.noise_multiplier * (size**0.5 if plan.family == "gaussian" else size))
     if_unfinished = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
-    groups = lattice.added_to_groups(noise, plan.scales, ratio, now, plan.sizes, plan.release)
+    groups = lattice.added_to_groups(noise, scales, ratio, now, sizes, plan.release)
+    clips, memory = state.clips, []
+    if plan.clip_quantile is not None:
+        counts, batch = groups.pop().to(sums[-1]), plan.expected_batch
+        clips = adapted(plan.clips, first_clips, plan.clip_quantile, counts, batch)
     noisy, ends = [], [0] * len(groups)
-    for leaf, group, dtype in zip(leaves, plan.members, plan.dtypes, strict=True):
-        start = ends[group]
-        ends[group] += leaf.size
-        added = groups[group].part(start, leaf.shape)
-        total = added.to(leaf.astype(jnp.float64))
+    for index, (group, dtype) in enumerate(zip(plan.members, plan.dtypes, strict=True)):
+        start, total = ends[group], sums[index].astype(jnp.float64)
+        ends[group] += total.size
+        added = groups[group].part(start, total.shape)
+        if state.memory:
+            total, past = released(plan.column, total, added, state.memory[index])
+            memory.append(past)
+        else:
+            total = added.to(total)
         noisy.append((if_unfinished * total / plan.expected_batch).astype(dtype))
-    return jax.tree.unflatten(structure, noisy), NoiseState(following, state.made + 1)
+    return noisy, NoiseState(following, state.made + 1, clips, tuple(memory))
+
+
+def _require_independent_steps(plan: Plan) -> None:
+    """`ValueError` for plans whose steps need more than sums and a key."""
+    if plan.clip_quantile is not None or len(plan.column) > 1:
+        raise ValueError(
+            "plan must be without clip_quantile and bands in a loop of your own: dp.dpsgd.train "
+            "runs them, with the batches and the counts that they require"
+        )
 
 
 def _require_shapes(gradients: Any, plan: Plan, *, examples: bool) -> None:

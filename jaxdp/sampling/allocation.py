@@ -258,7 +258,7 @@ def allocated_batches(key: Key, records: int, steps: int) -> Batch:
 
 @opened()
 def _allocated(key: Key, index: int | None, records: int, steps: int) -> Batch:
-    bins = np.asarray(_bins(key, index, records, steps))
+    bins = np.asarray(bins_of(key, index, records, steps))
     counts = np.bincount(bins, minlength=steps)
     order = np.argsort(bins, kind="stable")
     size = max(int(counts.max()), 1)
@@ -269,5 +269,6 @@ def _allocated(key: Key, index: int | None, records: int, steps: int) -> Batch:
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
-def _bins(key: Key, index: jax.Array | int | None, records: int, steps: int) -> jax.Array:
+def bins_of(key: Key, index: jax.Array | int | None, records: int, steps: int) -> jax.Array:
+    """The bin of each record, drawn independently."""
     return jax.random.randint(step_key(key, index), (records,), 0, steps)

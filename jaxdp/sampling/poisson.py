@@ -16,8 +16,8 @@ from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import RELATIONS, Relation, shift_factor
 from jaxdp._core.precision import opened
-from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.random_key import checked_key
+from jaxdp._core.pytree import assign, pytree, static
+from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import log1m, log_probability
 from jaxdp.dominating_pair.additive import Additive
@@ -28,6 +28,7 @@ from jaxdp.dominating_pair.replaced import Replaced
 from jaxdp.dominating_pair.sampled_group import SampledGroup
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
+from jaxdp.sampling.allocation import bins_of
 from jaxdp.sampling.base import (
     Batch,
     Known,
@@ -45,9 +46,16 @@ from jaxdp.sampling.base import (
 class Poisson(Scheme):
     """Every record takes part with probability `sampling_prob`, independently.
 
+    Args:
+        sampling_prob: probability of each record, in [0, 1].
+        cycle_length: number of groups that take turns, a concrete whole number; each record draws
+            its group once, and is sampled in the steps of this group alone. One release is one
+            step of each group: a record takes part in one step of `cycle_length` at most.
+
     Batches have any size. All relations are supported; "zero_out" uses the bound of "add_remove".
     Groups of up to 128 records of one user, each sampled independently, are supported for Gaussian
-    noise by binomial mixtures, which are tight.
+    noise by binomial mixtures, which are tight; not if the records take turns.
+    Source of cycles: Choquette-Choo et al., arXiv:2306.08153, theorem 4.
 
     >>> import jaxdp as dp
     >>> step = dp.Mechanism(dp.Gaussian(1.0), 1.0, sampling=dp.sampling.Poisson(0.01),
@@ -58,10 +66,12 @@ class Poisson(Scheme):
 
     known = Known(RELATIONS, RELATIONS, RELATIONS)
     sampling_prob: Reals
+    cycle_length: int = static(default=1, repr=False)
 
-    def __init__(self, sampling_prob: ArrayLike):
+    def __init__(self, sampling_prob: ArrayLike, cycle_length: int = 1):
         prob = checks.probability("sampling_prob", sampling_prob, lift=True)
-        assign(self, sampling_prob=prob)
+        length = checks.positive_integer("cycle_length", cycle_length)
+        assign(self, sampling_prob=prob, cycle_length=length)
 
     @classmethod
     def of(cls, training: TrainingSizes) -> tuple[Scheme, Reals]:
@@ -72,6 +82,11 @@ class Poisson(Scheme):
         """One pair a release; see `Scheme.pairs`."""
         q, replaced = self.sampling_prob, relation == "replace_one"
         if group_size > 1:
+            if self.cycle_length > 1:
+                raise ValueError(
+                    f"group_size must be 1 where records take turns, got {group_size}: records of "
+                    "one user may be in several of the groups"
+                )
             assert isinstance(noise, Gaussian)
             rate = checks.guard(q, 1.0)
             pair = _binomial_group(noise, sensitivity, rate, group_size, replaced=replaced)
@@ -84,7 +99,11 @@ class Poisson(Scheme):
     @property
     def rate(self) -> Reals:
         """See `Scheme.rate`."""
-        return self.sampling_prob
+        return self.sampling_prob / self.cycle_length
+
+    def releases(self, steps: Reals) -> Reals:
+        """One a cycle, begun or whole."""
+        return xp.ceil(steps / self.cycle_length)
 
     def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
         """See `Scheme.largest_shift`."""
@@ -92,13 +111,31 @@ class Poisson(Scheme):
 
     def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
         """See `Scheme.draw`."""
-        return lambda index: _sample(key, index, self.sampling_prob, records)
+        if self.cycle_length == 1:
+            return lambda index: _sample(key, index, self.sampling_prob, records)
+        group_of = np.asarray(bins_of(key_for("turns", key), None, records, self.cycle_length))
+
+        def batch(index: int) -> Batch:
+            indices, mask = _sample(key, index, self.sampling_prob, records)
+            in_turn = group_of[indices] == index % self.cycle_length
+            return indices[in_turn], mask[in_turn]
+
+        return batch
 
     def statement(self) -> SamplingStatement:
         """See `Scheme.statement`."""
+        q, groups = float(np.asarray(self.sampling_prob).item()), self.cycle_length
+        if groups > 1:
+            return SamplingStatement(
+                f"each record draws one of {groups:,} groups, which take turns, and takes part in "
+                f"a step of its group with probability {q:g}, independently (cyclic Poisson)",
+                (
+                    "each record draws its group once, independently of the others, and batches "
+                    "are Poisson samples of the group in turn, of varying size",
+                ),
+            )
         if self.takes_all:
             return SamplingStatement("all records take part in every step", ())
-        q = float(np.asarray(self.sampling_prob).item())
         return SamplingStatement(
             f"each record takes part in a step with probability {q:g}, independently (Poisson)",
             (
@@ -109,9 +146,9 @@ class Poisson(Scheme):
 
     @property
     def takes_all(self) -> bool:
-        """True if the probability is known to be 1."""
+        """True if the probability is known to be 1, and no records take turns."""
         q = self.sampling_prob
-        return checks.is_concrete(q) and bool(np.all(np.asarray(q) == 1))
+        return self.cycle_length == 1 and checks.is_concrete(q) and bool(np.all(np.asarray(q) == 1))
 
 
 def _binomial_group(
