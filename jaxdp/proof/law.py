@@ -142,6 +142,7 @@ class Law:
         """
 
         def build() -> tuple[Lines, Lines, Any]:
+            on_time()
             atoms = self.atoms
             weights = [acb(m * (c * x).exp()) for x, m in atoms]
             losses, error = (
