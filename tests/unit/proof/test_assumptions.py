@@ -129,10 +129,20 @@ def found_on(contour):
     # The rest of the sum is at most this bound over pi times the height between both points.
     between = float(frozen.step[0]) * (used - (0.5 if np.isfinite(frozen.end[0]) else 1.0))
     bound = float(np.ravel(parts.truncation)[0]) * math.pi * between
-    values = frozen.tilt, line.log_psi, parts.of_scale, line.nodes.mean
-    values = (float(np.ravel(x)[0]) for x in values)
-    rest = float(frozen.step[0]) * used, math.log(max(bound, 5e-324)), float(frozen.smoothed[0])
-    return Found(*values, t[:used], phi[:used], error[:used], *rest)
+    values = (frozen.tilt, line.log_psi, parts.of_scale, line.nodes.mean, frozen.smoothed)
+    tilt, log_psi, of_scale, mean, smoothed = (float(np.ravel(x)[0]) for x in values)
+    return Found(
+        tilt,
+        log_psi,
+        of_scale,
+        mean,
+        t[:used],
+        phi[:used],
+        error[:used],
+        first_left_out=float(frozen.step[0]) * used,
+        log_bound=math.log(max(bound, 5e-324)),
+        variance=smoothed,
+    )
 
 
 def proved(law, tilt, t):
