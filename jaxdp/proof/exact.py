@@ -10,7 +10,7 @@ from jaxdp.proof.balls import arb, arb_poly, ball, on_time, positive_part, preci
 from jaxdp.proof.law import Law, gaussian_profile
 
 # Sums of atoms at most, and terms of residues times releases. chosen: seconds
-_SUMS, _WORK = 20000, 400000
+_SUMS, _WORK = 20000, 1500000
 # Relative radius that suffices, and doublings of the precision. chosen
 _CLOSE, _TRIALS = -15, 6
 
@@ -74,7 +74,7 @@ def _sum_of_residues(releases: list[tuple[int, Any]], epsilon: Any, size: int) -
     kernel = arb_poly([-4 * arb(4) ** (i // 2) if i % 2 == 0 else arb(0) for i in range(size)])
     terms: list[Any] = [(-epsilon, arb_poly([1]))]
     for n, law in releases:
-        shift, *numerators = law.fractional
+        shift, *numerators = law.fractional()
         a = ball(shift)
         sides = [arb_poly([f0 - f1 / 2, f1]) for f0, f1 in numerators]
         powers = [math.comb(n, k) * sides[0] ** (n - k) * sides[1] ** k for k in range(n + 1)]

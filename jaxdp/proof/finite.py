@@ -7,7 +7,7 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from jaxdp.proof.balls import arb, ball, total, within
+from jaxdp.proof.balls import arb, ball, on_time, total, within
 from jaxdp.proof.law import Law
 
 # Deviations of a discrete Gaussian that are kept: 12 of a tilt, and 70 bits. chosen
@@ -43,6 +43,7 @@ def discrete_gaussian(scale: Fraction, shift: int) -> Law:
     reach = math.ceil(_REACH * scale + shift) + 10
 
     def density(k: int) -> Any:
+        on_time()
         return (-ball(Fraction(k * k) / (2 * scale**2))).exp()
 
     def beyond(start: int, tilt: Any) -> Any:

@@ -70,7 +70,7 @@ class Law:
         lattice: tuple[Fraction, Fraction] | None = None,
         top: Any = None,
         variance: Any = None,
-        fractional: Fractional | None = None,
+        fractional: Callable[[], Fractional] | None = None,
     ):
         """Losses of atoms are balls, or k for offset + unit k, lattice = (unit, offset)."""
         if lattice is not None:
@@ -142,6 +142,7 @@ class Law:
         """
 
         def build() -> tuple[Lines, Lines, Any]:
+            on_time()
             atoms = self.atoms
             weights = [acb(m * (c * x).exp()) for x, m in atoms]
             losses, error = (
@@ -221,7 +222,7 @@ class Law:
         first = total(w * x for w, x in zip(weights, losses, strict=True))
         second = total(w * x * x for w, x in zip(weights, losses, strict=True))
         curve = (whole * second - first * first).abs_upper()
-        widest = _CELL * number(whole) / math.sqrt(max(number(curve), 1e-300))
+        widest = _CELL / math.sqrt(max(number(curve / whole**2), 1e-300))
         if (end - start) / widest > _MOST_CELLS:
             return whole
         found, t = arb(0), start

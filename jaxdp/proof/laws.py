@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from jaxdp.proof import finite
@@ -104,7 +105,8 @@ def _mixture(pair: Pair, exchanged: bool) -> Law:
             variance = -2 * density.c * ball(width) ** 2
         elif density.c == 0:
             (scale,) = _numbers(noise, "scale")
-            fractional = _laplace(width / scale, None if bound is None else bound / scale)
+            ends = width / scale, None if bound is None else bound / scale
+            fractional = partial(_laplace, *ends)
     return from_intervals(
         intervals(built, sides[0], sides[1]), variance=variance, fractional=fractional
     )

@@ -1,93 +1,230 @@
-"""The engine's two assumptions on a law's nodes, against the proved transform.
+"""The engine's two assumptions on its own contours, against the proved transform.
 
-Two Gauss rules do not fail alike: the difference of both bounds the error of one. The density is
-monotone between nodes: `log_fall` bounds the transform from a height on.
+Two rules do not fail alike: the stated error of phi at each point of the sum is at least the
+distance to the proved phi. The density is monotone between nodes: beyond the end of the sum, the
+bound on |M| is at least the proved one. Tilt, points, end and nodes are those that the accountant
+chooses for an epsilon.
 """
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from flint import acb, arb
 
 import jaxdp as dp
-from jaxdp.accountant.contour.truncation import log_fall
+from jaxdp._core.tracing import kernel
+from jaxdp.accountant.contour import curve, law_errors, terms, transform
 from jaxdp.proof import balls, statement
 
+GAUSSIAN = dp.Gaussian(1.5)
+FIXED, TRUNCATED = (
+    {"relation": "replace_one", "sampling": scheme}
+    for scheme in (
+        dp.sampling.WithoutReplacement(50, 1000),
+        dp.sampling.TruncatedPoisson(0.02, 1000, 25),
+    )
+)
+# Releases, and one of them. On `mixtures`: the first three; all others on `laws`.
 KINDS = {
-    "sampled laplace": dp.Mechanism(dp.Laplace(1.5), 1.0, 0.05, "remove"),
-    "added laplace": dp.Mechanism(dp.Laplace(1.5), 1.0, 0.05, "add"),
-    "replaced laplace": dp.Mechanism(dp.Laplace(1.5), 1.0, 0.05, "replace_one"),
-    "flipped huber": dp.Mechanism(dp.FlippedHuber(1.0, 2.0), 1.0),
-    "sampled flipped huber": dp.Mechanism(dp.FlippedHuber(1.0, 2.0), 1.0, 0.05, "remove"),
-    "offset gaussian": dp.Mechanism(dp.OffsetGaussian(1.0, 2.0), 1.0),
-    "sampled offset gaussian": dp.Mechanism(dp.OffsetGaussian(1.0, 2.0), 1.0, 0.05, "add"),
-    "sampled truncated laplace": dp.Mechanism(dp.TruncatedLaplace(1.5, 40.0), 1.0, 0.05, "remove"),
-    "fixed batch": dp.Mechanism(
-        dp.Gaussian(1.5), 1.0, relation="replace_one",
-        sampling=dp.sampling.WithoutReplacement(50, 1000),
+    "sampled gaussian": (300, lambda: dp.Mechanism(GAUSSIAN, 1.0, 0.05, "remove")),
+    "added gaussian": (300, lambda: dp.Mechanism(GAUSSIAN, 1.0, 0.05, "add")),
+    "group": (300, lambda: dp.Mechanism(dp.Gaussian(3.0), 1.0, 0.02, "remove", group_size=3)),
+    "replaced gaussian": (300, lambda: dp.Mechanism(GAUSSIAN, 1.0, 0.05, "replace_one")),
+    "fixed batch": (300, lambda: dp.Mechanism(GAUSSIAN, 1.0, **FIXED)),
+    "truncated poisson": (300, lambda: dp.Mechanism(GAUSSIAN, 1.0, **TRUNCATED)),
+    "laplace": (300, lambda: dp.Mechanism(dp.Laplace(30.0), 1.0)),
+    "sampled laplace": (300, lambda: dp.Mechanism(dp.Laplace(1.5), 1.0, 0.05, "remove")),
+    "added laplace": (300, lambda: dp.Mechanism(dp.Laplace(1.5), 1.0, 0.05, "add")),
+    "replaced laplace": (300, lambda: dp.Mechanism(dp.Laplace(1.5), 1.0, 0.05, "replace_one")),
+    "truncated laplace": (50, lambda: dp.Mechanism(dp.TruncatedLaplace(20.0, 700.0), 1.0)),
+    "sampled truncated laplace": (
+        300, lambda: dp.Mechanism(dp.TruncatedLaplace(1.5, 40.0), 1.0, 0.05, "remove")
     ),
-    "sampled gaussian": dp.Mechanism(dp.Gaussian(1.5), 1.0, 0.05, "remove"),
-    "replaced gaussian": dp.Mechanism(dp.Gaussian(1.5), 1.0, 0.05, "replace_one"),
+    "flipped huber": (50, lambda: dp.Mechanism(dp.FlippedHuber(5.0, 10.0), 1.0)),
+    "sampled flipped huber": (
+        300, lambda: dp.Mechanism(dp.FlippedHuber(1.0, 2.0), 1.0, 0.05, "remove")
+    ),
+    "offset gaussian": (50, lambda: dp.Mechanism(dp.OffsetGaussian(5.0, 10.0), 1.0)),
+    "sampled offset gaussian": (
+        300, lambda: dp.Mechanism(dp.OffsetGaussian(1.0, 2.0), 1.0, 0.05, "add")
+    ),
+    "subbotin of power 1": (50, lambda: dp.Mechanism(dp.Subbotin(30.0, 1.0), 1.0)),
+    "sampled discrete laplace": (
+        300, lambda: dp.Mechanism(dp.DiscreteLaplace(4.0), 1, 0.05, "remove")
+    ),
+    "sampled discrete gaussian": (
+        300, lambda: dp.Mechanism(dp.DiscreteGaussian(4.0), 1, 0.05, "remove")
+    ),
+    "sampled staircase": (
+        300, lambda: dp.Mechanism(dp.Staircase(0.5, 1.0, 0.5), 1.0, 0.05, "remove")
+    ),
 }  # fmt: skip
-TILTS = (1.0, 12.0)
-# Heights over the inverse deviation of the loss.
-HEIGHTS = (0.25, 1.0, 3.0, 8.0)
-# Rounding of the nodes, over the mass. derived: of 1,000 of them
-ROUNDING = 1e-12
+# One on mixtures, one on a law with atoms, one on a law with tails that are cut.
+QUICK = ("sampled gaussian", "sampled laplace", "flipped huber")
+POINTS = 6  # of a sum at which phi is compared. chosen: from the first to the last
+BEYOND = (1.0, 1.3, 3.0, 20.0)  # heights over that of the first point that is left out
+MOST_MISSING = 1e-3  # share of M(c) in losses that are left out. chosen: it weakens both tests
+ULP = 2.0**-52
 
 
-def proved(loss, tilt, heights):
-    """M(c + i t) / M(c) as intervals."""
-    ((_, law),) = statement.read(loss.to_json()).releases(False)
-    with balls.precision(128):
-        whole = law.real(arb(tilt), 45.0)
-        return [acb(law.line(arb(tilt), arb(t), 1, 45.0)[1]) / whole for t in heights]
+class Contour(NamedTuple):
+    """What the accountant gives to `curve_of`."""
+
+    stage: Any
+    rows: Any
+    place: Any
+    plan: Any
+    blocks: Any
 
 
-def tilted(loss, log_mass, tilt):
-    log_weight = log_mass + tilt * loss
-    weight = np.exp(log_weight - log_weight.max())
-    return weight / weight.sum()
+class Found(NamedTuple):
+    """phi, its stated error, and the bound on |M| beyond the sum, for one kind of release."""
+
+    tilt: float
+    log_psi: float
+    scale_error: float  # of all releases
+    mean: float
+    t: np.ndarray
+    phi: np.ndarray
+    error: np.ndarray
+    first_left_out: float
+    log_bound: float  # of |M / M(c)| from there on
+    variance: float  # of the smoothing, which the bound counts
 
 
-@pytest.mark.parametrize("tilt", TILTS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_two_assumptions(kind, tilt):
-    loss = dp.privacy_loss(KINDS[kind])
-    law = loss.terms[0].pair.law()
-    first = np.ravel(law.loss), np.ravel(law.log_mass)
-    second = np.ravel(law.check[0]), np.ravel(law.check[1])
-    kept = first[1] > -np.inf
-    x, weight = first[0][kept], tilted(first[0][kept], first[1][kept], tilt)
-    other = tilted(np.where(second[1] > -np.inf, second[0], 0.0), second[1], tilt)
-    mean = float(weight @ x)
-    deviation = math.sqrt(float(weight @ (x - mean) ** 2))
-    heights = [h / deviation for h in HEIGHTS]
-    truths = proved(loss, tilt, heights)
-    gap = 0.0
-    for t, truth in zip(heights, truths, strict=True):
-        phi = complex(weight @ np.exp(1j * t * x))
-        gap = max(gap, abs(phi - complex(other @ np.exp(1j * t * second[0]))))
-        error = float(abs(truth - acb(phi.real, phi.imag)).lower())
-        assert error <= gap + ROUNDING, (kind, t)
-    density = np.ravel(law.log_density)[kept] + tilt * (x - mean)
-    density = density - (np.log(np.exp(first[1][kept] + tilt * (x - mean)).sum()))
-    masses, places, densities = (v.reshape(-1, 1, 1) for v in (weight, x - mean, density))
-    with np.errstate(all="ignore"):
-        falls = log_fall(masses, places, densities, np.array(heights)[:, None])
-    for i, bound in enumerate(np.exp(np.asarray(falls)[:, 0, 0])):
-        largest = max(float(abs(z).lower()) for z in truths[i:])
-        if i + 1 < len(heights):
-            largest = float(abs(truths[i]).lower())
-        assert largest <= bound * (1 + ROUNDING), (kind, heights[i])
+def contours_of(loss, delta, monkeypatch):
+    """The contours of the accountant for an epsilon."""
+    found, whole = [], curve.curve_of
+
+    def curve_of(*arguments):
+        found.append(Contour(*arguments))
+        return whole(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(curve, "curve_of", curve_of)
+        loss.epsilon(delta)
+    return found
 
 
-def test_a_rule_that_fails_is_seen():
-    """A tenth of the mass at another loss."""
-    loss = dp.privacy_loss(KINDS["flipped huber"])
-    law = loss.terms[0].pair.law()
-    x, weight = np.ravel(law.loss), tilted(np.ravel(law.loss), np.ravel(law.log_mass), 1.0)
-    (truth,) = proved(loss, 1.0, [2.0])
-    phi = complex(weight @ np.exp(2j * x)) * 0.9 + 0.1
-    assert float(abs(truth - acb(phi.real, phi.imag)).lower()) > ROUNDING
+def found_on(contour):
+    """The sum's phi and all stated errors, as the engine computes them."""
+    stage, rows, _, plan, blocks = contour
+    with kernel():
+        frozen = curve.curve_of(*contour).frozen
+        line = terms.line(stage, rows, frozen)
+        parts = rows.errors(stage, plan, frozen, line.nodes, (line.log_psi, line.log_scale))
+        t, phi, error = [], [], []
+        for index in range(int(blocks)):
+            block = terms.block(stage, rows, frozen, line, index)
+            height = block.t[:, None]
+            rounding = transform.rounding(stage.points) * line.wander * height
+            stated = parts.of_phi + rows.phi_error(parts.by_height, frozen, height)
+            t.append(block.t[:, 0])
+            phi.append(np.exp(block.log_phi[0] + 1j * block.log_phi[1])[:, 0, 0])
+            error.append((stated + rounding + 16.0 * ULP * block.size)[:, 0, 0])
+    t, phi, error = map(np.concatenate, (t, phi, error))
+    used = int((t <= frozen.end[0]).sum())
+    # The rest of the sum is at most this bound over pi times the height between both points.
+    between = float(frozen.step[0]) * (used - (0.5 if np.isfinite(frozen.end[0]) else 1.0))
+    bound = float(np.ravel(parts.truncation)[0]) * math.pi * between
+    values = (frozen.tilt, line.log_psi, parts.of_scale, line.nodes.mean, frozen.smoothed)
+    tilt, log_psi, of_scale, mean, smoothed = (float(np.ravel(x)[0]) for x in values)
+    return Found(
+        tilt,
+        log_psi,
+        of_scale,
+        mean,
+        t[:used],
+        phi[:used],
+        error[:used],
+        first_left_out=float(frozen.step[0]) * used,
+        log_bound=math.log(max(bound, 5e-324)),
+        variance=smoothed,
+    )
+
+
+def proved(law, tilt, t):
+    """M(c + i t) given a finite loss."""
+    value = acb(law.real(arb(tilt), 70.0)) if t == 0 else law.line(arb(tilt), arb(t), 1, 70.0)[1]
+    return value / (1 - law.infinite)
+
+
+def check(loss, contour):
+    found = found_on(contour)
+    sign = float(np.ravel(contour.rows.sign)[0])
+    with balls.precision(240):
+        ((number, law),) = statement.read(loss.to_json()).releases(False)
+        whole = proved(law, found.tilt, 0.0).real
+        scale = arb(found.log_psi).exp() / whole
+        # Rare large losses, whose probability is counted apart, are missing in psi.
+        missing = max(float((1 - scale).upper()), 0.0)
+        assert missing < MOST_MISSING
+        assert float((scale - 1).upper()) <= found.scale_error / number + 16.0 * ULP
+        last = len(found.t)
+        for k in np.unique(np.round(np.geomspace(1, last, POINTS)).astype(int)) - 1:
+            truth = proved(law, found.tilt, found.t[k])
+            truth = truth if sign > 0 else truth.conjugate()
+            truth *= acb(0, -arb(found.t[k]) * arb(found.mean)).exp() / whole
+            phi = scale * acb(found.phi[k].real, found.phi[k].imag)
+            stated = found.error[k] + missing + found.scale_error / number
+            assert float(abs(truth - phi).upper()) <= stated, ("quadrature", found.t[k])
+        for ratio in BEYOND:
+            t = found.first_left_out * ratio
+            largest = arb.max(abs(proved(law, found.tilt, t) / whole) - missing, arb(1e-300))
+            log_largest = number * float(largest.log().upper()) - found.variance * t * t / 2
+            assert log_largest <= found.log_bound + 1e-12, ("truncation", t)
+
+
+@pytest.mark.parametrize(
+    ("kind", "delta"),
+    [
+        *((kind, 1e-6) for kind in QUICK),
+        *(
+            pytest.param(kind, delta, marks=pytest.mark.long)
+            for kind in KINDS
+            for delta in (1e-2, 1e-6, 1e-15)
+            if (kind, delta) not in [(x, 1e-6) for x in QUICK]
+        ),
+    ],
+)
+def test_the_two_assumptions(kind, delta, monkeypatch):
+    count, build = KINDS[kind]
+    loss = count * dp.privacy_loss(build())
+    contours = contours_of(loss, delta, monkeypatch)
+    assert contours
+    for contour in contours:
+        check(loss, contour)
+
+
+def moved(contour, names):
+    """The contour with losses that are 1e-6 too large on some of both rules."""
+    rows = contour.rows
+    rows = rows._replace(**{name: getattr(rows, name) * (1.0 + 1e-6) for name in names})
+    return contour._replace(rows=rows)
+
+
+def quick(kind, monkeypatch):
+    count, build = KINDS[kind]
+    loss = count * dp.privacy_loss(build())
+    return loss, contours_of(loss, 1e-6, monkeypatch)[0]
+
+
+def test_a_rule_that_fails_is_in_the_stated_error(monkeypatch):
+    loss, contour = quick("flipped huber", monkeypatch)
+    check(loss, moved(contour, ["loss"]))
+
+
+def test_two_rules_that_fail_alike_are_seen(monkeypatch):
+    loss, contour = quick("flipped huber", monkeypatch)
+    with pytest.raises(AssertionError):
+        check(loss, moved(contour, ["loss", "check_loss"]))
+
+
+def test_a_sum_that_ends_too_soon_is_seen(monkeypatch):
+    loss, contour = quick("sampled laplace", monkeypatch)
+    whole = law_errors.log_fall
+    monkeypatch.setattr(law_errors, "log_fall", lambda *a: 4.0 * whole(*a))
+    with pytest.raises(AssertionError, match="truncation"):
+        check(loss, contour)

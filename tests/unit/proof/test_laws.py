@@ -261,7 +261,19 @@ def test_laplaces_by_residues_and_by_the_contour(epsilon):
     found = sums.delta(releases, Fraction(epsilon))
     assert found is not None
     one = found[0]
-    other = contour.bracket(releases, Fraction(epsilon), 2000)
+    other = contour.bracket(releases, Fraction(epsilon), 200)
     assert one.rad() < 1e-15 * one
     assert other.lower <= one
     assert one <= other.upper
+
+
+def test_many_laplaces_have_the_bits_that_their_residues_need():
+    """More than the precision at which the law was built."""
+    value, _ = sums.delta([(200, laplace(40))], Fraction(3, 2))
+    assert 0 < value.rad() < 1e-15 * value
+
+
+def test_a_moment_whose_square_is_no_float_has_a_tail():
+    """M(1000) is e^500 / 2."""
+    tail = laplace(2)._cells(arb(1000), 3.0, 3.5, 40.0)
+    assert 0 < tail < arb(600).exp()
