@@ -16,10 +16,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
-from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Lanes, Reals
 from jaxdp._numeric.double_double import Double, dot_up, gap_up, rounded_up
@@ -62,8 +59,7 @@ def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
     return unsampled.bound_epsilon(terms, delta, bounds)
 
 
-@compiled
-def _bound_log_delta(releases: _Releases, epsilon: Reals, bounds: LogBounds) -> LogBounds:
+def _bound_log_delta(releases: _Releases, epsilon: Any, bounds: LogBounds) -> LogBounds:
     end = _end_of(releases)
     # At an infinite epsilon delta is p, also for unbounded finite losses.
     at_infinity = (epsilon == xp.inf) & ~xp.isnan(end.largest.high)
@@ -78,8 +74,7 @@ def _bound_log_delta(releases: _Releases, epsilon: Reals, bounds: LogBounds) -> 
     return LogBounds(xp.minimum(lower, upper), upper)
 
 
-@compiled
-def _bound_epsilon(releases: _Releases, delta: Reals, bounds: LogBounds) -> LogBounds:
+def _bound_epsilon(releases: _Releases, delta: Any, bounds: LogBounds) -> LogBounds:
     end = _end_of(releases)
     largest, positive = rounded_up(end.largest), delta > 0
     log_delta = xp.log(xp.where(positive, delta, 1.0))
@@ -98,13 +93,10 @@ def _bound_epsilon(releases: _Releases, delta: Reals, bounds: LogBounds) -> LogB
 
 
 def _releases(terms: Terms) -> _Releases:
-    """All releases of a composition; one program compiles for each kind of pair."""
-    lib: Any = np if checks.all_concrete(terms) else xp
-    releases_of_terms = [_releases_of(term) for term in terms]
-    return jax.tree.map(lambda *x: lib.concatenate(x, axis=-1), *releases_of_terms)
+    """All releases of a composition."""
+    return jax.tree.map(lambda *x: xp.concatenate(x, axis=-1), *map(_releases_of, terms))
 
 
-@compiled
 def _releases_of(term: Term) -> _Releases:
     # Without the barrier, XLA's rewrites of broadcast operands do not end.
     term = lax.optimization_barrier(term)
