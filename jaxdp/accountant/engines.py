@@ -123,14 +123,15 @@ MASSES = Row("points"), END, Row("divergences", 1e-6)
 
 def steps_of(question: Question, terms: Terms, is_concrete: bool) -> tuple[Step, ...]:
     """Engines to evaluate, in order."""
+    first, *others = terms
+    is_alone = not others and first.count.shape[-1] == 1
+    if is_alone and is_gaussian(first):
+        return _steps(question, TABLE["gaussian"], "gaussian", is_concrete)
     kind = _kind_of(terms, is_concrete)
     rows = TABLE[kind]
-    first, *others = terms
-    if not others and first.count.shape[-1] == 1:
+    if is_alone:
         some, every = _are_single(first)
-        if is_gaussian(first):
-            rows = TABLE["gaussian"]
-        elif every:
+        if every:
             rows = TABLE["single lattice" if kind == "lattice" else "single"]
         elif some:
             rows = *TABLE["single"][:2], *(row for row in rows if row.above != ALWAYS)

@@ -30,7 +30,7 @@ from jaxdp.accountant import traces
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import Terms, exchanged
-from jaxdp.accountant.steps import ALWAYS, Engine, Step, Width, goes_on, unknown, worse
+from jaxdp.accountant.steps import ALWAYS, Engine, Row, Step, Width, goes_on, unknown, worse
 from jaxdp.accountant.tables import require_consistent
 
 # Maps the bounds of the worse direction to an array, True where they need not be tighter.
@@ -89,7 +89,7 @@ def answered(
     else:
         steps = tuple(step for step in steps if not step.row.concrete_only)
         found = traces.answered(steps, width, directions, batch)
-    lower, upper = (x.reshape(shape) for x in worse(LogBounds(*map(xp.asarray, found)), directions))
+    lower, upper = (x.reshape(shape) for x in worse(found, directions))
     return LogBounds(xp.minimum(lower, upper), upper)
 
 
@@ -142,35 +142,39 @@ def concrete(
         step = steps[0]
         return step.engine.concrete(batch, unknown(batch.values), step.row.levels[0])
     known: Any = jax.tree.map(np.array, unknown(batch.values))
+    unanswered = np.ones(batch.values.shape, bool)
 
     def still_wide(step: Step, only_worst: bool) -> Any:
         wide = np.asarray(goes_on(step, width, known, directions, only_worst))
-        if stop_when is None or step.row.above == ALWAYS:
-            return wide
-        return wide & ~np.tile(np.asarray(stop_when(worse(known, directions))), directions)
+        if stop_when is not None and step.row.above != ALWAYS:
+            wide = wide & ~np.tile(np.asarray(stop_when(worse(known, directions))), directions)
+        if step.engine.is_joint:
+            wide = np.tile(wide.reshape(directions, -1).any(axis=0), directions)
+        return wide
 
-    unanswered = np.ones(batch.values.shape, bool)
-    for index, step in enumerate(steps):
-        row = step.row
+    def is_narrow(row: Row) -> bool:
+        return row.above != ALWAYS and not (width(worse(known, directions)) > row.above).any()
+
+    for index, (engine, row) in enumerate(steps):
         if index == 1:
             unanswered = ~np.isfinite(known.lower)
         stalled = np.zeros(batch.values.shape, bool)
         skipped = row.if_unanswered & ~unanswered
-        for level in (directions,) if step.engine.is_joint else row.levels:
+        for level in (directions,) if engine.is_joint else row.levels:
+            if is_narrow(row):
+                break
             tried = stalled | skipped
-            for only_worst in (False,) if step.engine.is_joint else (True, False):
-                at = still_wide(step, only_worst) & ~tried
-                if step.engine.is_joint:
-                    at = np.tile(at.reshape(directions, -1).any(axis=0), directions)
-                at = np.flatnonzero(at)
+            for only_worst in (False,) if engine.is_joint else (True, False):
+                at = np.flatnonzero(still_wide(steps[index], only_worst) & ~tried)
                 if at.size == 0:
                     continue
                 tried[at] = True
                 before = jax.tree.map(lambda x, at=at: x[at], known)
-                better = step.engine.concrete(batch.at(at), before, level)
-                better = better if step.engine.replaces else tighter(before, better)
-                left = width(better)
-                stalled[at] = (left > row.most_left * width(before)) | (left > row.most)
+                better = engine.concrete(batch.at(at), before, level)
+                better = better if engine.replaces else tighter(before, better)
+                if len(row.levels) > 1:
+                    left = width(better)
+                    stalled[at] = (left > row.most_left * width(before)) | (left > row.most)
                 for bound, improved in zip(known, better, strict=True):
                     bound[at] = np.asarray(improved)
     return known

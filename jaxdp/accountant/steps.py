@@ -71,6 +71,8 @@ def unknown(values: Lanes) -> LogBounds:
 
 def worse(bounds: LogBounds, directions: int) -> LogBounds:
     """The larger bounds of all directions (lanes,)."""
+    if directions == 1:
+        return bounds
     return LogBounds(*(xp.max(x.reshape(directions, -1), axis=0) for x in bounds))
 
 
@@ -79,10 +81,8 @@ def goes_on(step: Step, width: Width, known: LogBounds, directions: int, only_wo
     above = step.row.above
     if above == ALWAYS:
         return xp.ones(known.upper.shape, bool)
-    by_direction, worst = (
-        LogBounds(*(x.reshape(directions, -1) for x in known)),
-        worse(known, directions),
-    )
+    worst = worse(known, directions)
+    by_direction = LogBounds(*(x.reshape(directions, -1) for x in known))
     is_wide = (width(worst) > above) & ~(worst.upper < step.engine.least)
     if only_worst:
         return (is_wide[None] & (by_direction.upper == worst.upper[None])).ravel()
