@@ -1,18 +1,15 @@
 """Choice of the engines of a composition: the one decision table.
 
-| composition                                         | engine          | error stated            |
-|-----------------------------------------------------|-----------------|-------------------------|
-| one release; Gaussians, which are one               | its own profile | 2e-12 (1 + |log delta|) |
-| every loss on a lattice                             | `grid`, exact   | 1e-10                   |
-| Gaussians sampled by Poisson, truncated or not, or  | `contour`, on   | 1e-6, or as found       |
-|   in fixed batches, groups too, in up to 8 phases,  |   `mixtures`    |                         |
-|   beside plain ones                                 |                 |                         |
-| other losses                                        | `contour`, on   | as found                |
-|                                                     |   `laws`        |                         |
+| composition                                          | first engine            | error stated    |
+|------------------------------------------------------|-------------------------|-----------------|
+| one release; Gaussians, which are one                | its own profile         | 2e-12 (1 + |x|) |
+| every loss on a lattice                              | `grid`, exact           | 1e-10           |
+| sampled Gaussians, groups too, beside plain ones     | `contour` on `mixtures` | 1e-6, or found  |
+| other losses                                         | `contour` on `laws`     | as found        |
 
-`TABLE` has the engines of every kind, in order, and the width of a bracket above which each of them
-runs. To add an engine, add a row, and the engine to `_ENGINES`. The choice depends only on the
-types of the pairs, and on whether terms and values are concrete.
+x is log delta. `TABLE` has the engines of every kind, in order, and the width of a bracket above
+which each of them runs. To add an engine, add a row, and the engine to `_ENGINES`. The choice
+depends only on the types of the pairs, and on whether terms and values are concrete.
 
 If many concrete values belong to one loss, `contour.by_loss` answers them first. `ends` follows the
 first engine in every row, for every lane. Laws without their rare large losses serve brackets that

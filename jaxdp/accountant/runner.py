@@ -87,7 +87,6 @@ def answered(
     if is_concrete:
         found = concrete(steps, width, directions, batch, _on_lanes(stop_when, shape))
     else:
-        steps = tuple(step for step in steps if not step.row.concrete_only)
         found = traces.answered(steps, width, directions, batch)
     lower, upper = (x.reshape(shape) for x in worse(found, directions))
     return LogBounds(xp.minimum(lower, upper), upper)
