@@ -213,11 +213,11 @@ def _bounds(
     """Bounds of one stage; the upper ones carry their slopes."""
 
     @custom_jvp
-    def bounds_of(lanes: _Point) -> LogBounds:
+    def bounds_of(lanes: _Point, guess: Reals, blocks: Index | int) -> LogBounds:
         return _stage(question, stage, False, lanes, guess, blocks)[0]
 
     def along(primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
-        bounds, slopes = _stage(question, stage, True, primals[0], guess, blocks)
+        bounds, slopes = _stage(question, stage, True, *primals)
         parts = jax.tree.map(
             lambda s, t: xp.sum(s * t, tuple(range(1, s.ndim))), slopes, tangents[0]
         )
@@ -225,7 +225,7 @@ def _bounds(
         return bounds, LogBounds(xp.zeros_like(total), total)
 
     bounds_of.defjvp(along)
-    return bounds_of(lanes)
+    return bounds_of(lanes, guess, blocks)
 
 
 _CURVES: dict[Question, Callable[..., curve.Answer]] = {
