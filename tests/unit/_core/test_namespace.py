@@ -113,7 +113,7 @@ SWEEP = """
 import numpy as np
 from compilations import counted
 import jaxdp as dp
-for lanes in (400, 600):
+for lanes in (400, 1200):
     scale = np.linspace(0.7, 1.5, lanes)
     loss = 10**5 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, 2e-5, "add_remove"))
     programs, answers = [], []
