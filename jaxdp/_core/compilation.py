@@ -25,8 +25,8 @@ from jaxdp._core.tracing import (
 # Fusions by XLA's older emitters, up to jax 0.11.1; passes whose time the kernels do not show.
 _SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 # Numbers in the arguments of a call up to which NumPy computes. measured: a compilation costs as
-# much as 2^20 numbers; chosen: an eighth of that
-FEW_NUMBERS = 2**17
+# much
+FEW_NUMBERS = 2**20
 # Lanes of a contour up to which NumPy computes. measured: a compilation costs as much as a hundred
 MOST_LANES = 128
 
