@@ -27,7 +27,7 @@ class ExponentialMechanism:
     privacy, in nats; batched. Log ratios of two answers change by at most epsilon, so the range is
     bounded by epsilon. If neighbours move all scores in the same direction (monotone), weights
     exp(epsilon score / Delta) have the same guarantee. It is tighter than `PureDP(epsilon)`:
-    `privacy_loss` composes bounded ranges, see `composition.bounded_range`. `to_zcdp` and `to_rdp`
+    `privacy_loss` composes bounded ranges, see `accountant.engines`. `to_zcdp` and `to_rdp`
     accept it. `ValueError` for bad concrete input, NaN for traced.
     Source: McSherry & Talwar, FOCS 2007; Durfee & Rogers, NeurIPS 2019.
     """

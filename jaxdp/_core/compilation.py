@@ -24,19 +24,15 @@ from jaxdp._core.tracing import (
 
 # Fusions by XLA's older emitters, up to jax 0.11.1; passes whose time the kernels do not show.
 _SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
-# Numbers in the arguments of a call that NumPy always computes. chosen: some thousand lanes
-FEW_NUMBERS = 2**14
+# Numbers in the arguments of a call up to which NumPy computes. measured: a compilation costs as
+# much
+FEW_NUMBERS = 2**20
 # Lanes of a contour up to which NumPy computes. measured: a compilation costs as much as a hundred
 MOST_LANES = 128
 
 
-# Numbers of large calls that NumPy computes before a function is compiled. measured: a compilation
-# costs as much
-MOST_ON_HOST = 2**20
-
-
 def jitted(function: Callable[..., Any], static_argnums: int | tuple[int, ...] = ()) -> Any:
-    """`jax.jit`; few known numbers are computed by NumPy, many once a compilation has paid."""
+    """`jax.jit`; few known numbers are computed by NumPy."""
     return _by_size(function, jax.jit(function, static_argnums=static_argnums), None)
 
 
@@ -93,21 +89,15 @@ def _by_size(
     function: Callable[..., Any], program: Callable[..., Any], lanes: int | None
 ) -> Callable[..., Any]:
     """The function of few known numbers, its program of others."""
-    computed = 0
 
     def takes(leaves: list[Any]) -> bool:
-        nonlocal computed
         if in_kernel():
             return True
         if is_tracing():  # A function among the arguments may read what is traced.
             return False
         if lanes is not None:
             return leaves[0].shape[0] <= lanes
-        size = sum(getattr(x, "size", 1) for x in leaves)
-        if size <= FEW_NUMBERS:
-            return True
-        computed += size
-        return computed <= MOST_ON_HOST
+        return sum(getattr(x, "size", 1) for x in leaves) <= FEW_NUMBERS
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:

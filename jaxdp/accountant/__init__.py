@@ -20,8 +20,8 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
   Chernoff's bound.
 * `divergences` bounds delta and epsilon by Renyi divergences, after all other engines.
 * `unsampled` bounds a mixture of Gaussians by one Gaussian between its farthest means.
-* `evaluate` lays out a `batch`, whose different losses are tabulated once, and returns the worse
-  direction. `cascade` runs the engines in turn:
-  NumPy selects concrete lanes, and traced lanes go in packs (`mapped`). `tables` reports a law that
-  contradicts itself.
+* `evaluate` answers a batch of any shape, in the worse direction. `runner` lays out its lanes (a
+  `batch`, whose different losses are tabulated once) and runs the `steps` of the decision table in
+  turn: concrete lanes in pieces, by NumPy or a compiled program, and traced lanes in packs
+  (`traces`). `tables` reports a law that contradicts itself.
 """

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core import checks
 from jaxdp._core.types import Lanes
 from jaxdp.accountant.composition import Terms
-from jaxdp.accountant.tables import Table, alike, tabled
+from jaxdp.accountant.tables import Table, alike, require_consistent, tabled
 
 
 class Loss(NamedTuple):
@@ -34,35 +33,33 @@ class Batch:
         self.terms, self.values = terms, values
         self._tables, self._rows = tables, rows
 
+    @classmethod
+    def of_concrete(cls, terms: Terms, values: Lanes) -> Batch:
+        """A batch of concrete lanes, which tabulates each loss once."""
+        return cls(terms, values, _Tables(terms))
+
     def at(self, lanes: Any, values: Lanes | None = None) -> Batch:
         """Some concrete lanes, with other values if given."""
-        tables = self._shared()
         rows = lanes if self._rows is None else self._rows[lanes]
         values = np.asarray(self.values)[lanes] if values is None else values
-        terms = jax.tree.map(lambda x: np.asarray(x)[lanes], self.terms)
-        return Batch(terms, values, tables, rows)
+        terms = jax.tree.map(lambda x: x[lanes], self.terms)
+        return Batch(terms, values, self._tables, rows)
 
     @property
     def table(self) -> Table:
         """The table of all lanes."""
-        if not checks.all_concrete(self.terms):
-            return tabled(self.terms)
-        return self._shared().at(self._rows)
+        return tabled(self.terms) if self._tables is None else self._tables.at(self._rows)
 
     @property
     def losses(self) -> list[Loss]:
         """The different losses of concrete lanes."""
-        tables = self._shared()
+        tables = self._tables
+        assert tables is not None
         numbers = tables.numbers if self._rows is None else tables.numbers[self._rows]
         order = np.argsort(numbers, kind="stable")
         starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
         parts = np.split(order, starts[1:])
         return [Loss(tables.keys[numbers[lanes[0]]], lanes) for lanes in parts if lanes.size]
-
-    def _shared(self) -> _Tables:
-        if self._tables is None:
-            self._tables = _Tables(self.terms)
-        return self._tables
 
 
 class _Tables:
@@ -108,8 +105,9 @@ class _Tables:
         return jax.tree.map(lambda x: x[numbers], self._table)
 
     def _fill(self, numbers: np.ndarray, lanes: np.ndarray) -> None:
-        new = tabled(jax.tree.map(lambda x: np.asarray(x)[lanes], self._terms))
-        new = jax.tree.map(np.asarray, new)
+        terms = jax.tree.map(lambda x: x[lanes], self._terms)
+        new = jax.tree.map(np.asarray, tabled(terms))
+        require_consistent(new.number, terms)
         if self._table is None:
             size = self._is_made.size
             self._table = jax.tree.map(lambda x: np.empty((size, *x.shape[1:]), x.dtype), new)

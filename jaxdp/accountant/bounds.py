@@ -42,6 +42,20 @@ def tighter(a: LogBounds, b: LogBounds) -> LogBounds:
     return LogBounds(lower, xp.where(is_less, b.upper, a.upper))
 
 
+def width(bounds: LogBounds) -> Reals:
+    """Widths of brackets on log delta; 0 where delta is 0, infinite where it is unknown."""
+    size = xp.subtract(bounds.upper, bounds.lower)
+    size = xp.where(bounds.upper == -xp.inf, 0.0, size)
+    return xp.where(xp.isnan(size), xp.inf, size)
+
+
+def epsilon_width(bounds: LogBounds) -> Reals:
+    """Widths of brackets on epsilon, relative where epsilon is large."""
+    size = xp.subtract(bounds.upper, bounds.lower) / xp.add(1.0, bounds.upper)
+    size = xp.where(bounds.lower == xp.inf, 0.0, size)
+    return xp.where(xp.isnan(size), xp.inf, size)
+
+
 def exp_down(log_delta: Reals) -> Reals:
     """exp, rounded down by 4 ulp."""
     return xp.exp(log_delta) * (1.0 - 4.0 * xp.finfo(xp.float64).eps)

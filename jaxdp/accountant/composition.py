@@ -103,14 +103,6 @@ def one_release(term: Term) -> Term:
     return Term(Additive(Gaussian(xp.ones_like(mu)), mu), xp.ones_like(mu))
 
 
-def add_up(terms: Terms, value: Callable[[Term], Reals]) -> Reals:
-    """Sum of `value` over the terms."""
-    total = value(terms[0])
-    for term in terms[1:]:
-        total = total + value(term)
-    return total
-
-
 def exchanged(terms: Terms, join: Callable[[list[Any]], Any]) -> Terms:
     """The lanes of a batch along one axis, followed by the same lanes with P and Q exchanged."""
     return tuple(jax.tree.map(lambda *x: join(list(x)), term, _reversed(term)) for term in terms)

@@ -41,6 +41,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
+import numpy as np
 
 from jaxdp._core.namespace import lax, on_host, xp
 from jaxdp._core.types import Bools, Complexes, Reals
@@ -55,6 +56,10 @@ LEAST_SIZE = 1e-140  # of a spectrum; below, its powers are 0. chosen: derivativ
 
 # Arrays (n, ...) with a row for each release, and the function values(row, facts, grid).
 Profile: TypeAlias = tuple[Any, Callable[..., Values]]
+# Maps a total, an epsilon and an offset to sum a_i w(y_i + offset), rounding, and the norm of w.
+Weighted: TypeAlias = Callable[..., tuple[Reals, Reals, Reals]]
+# Maps a total, an epsilon and a misplaced mass to the bound of the coupling.
+Coupling: TypeAlias = Callable[..., Reals]
 
 
 class _Sums(NamedTuple):
@@ -233,7 +238,7 @@ def _coupling(total: Total, epsilon: Reals, misplaced: Reals) -> Reals:
     return xp.where(n > 0, xp.min(xp.stack([at_rate(rate) for rate in RATES])), 0.0)
 
 
-def slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
+def _slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
     """Misplaced tilted mass, and the error of delta by it and `profile`, in units of e^U."""
     tilt = total.plan.tilt
     largest_weight = xp.exp(-conversion_entropy(tilt))
@@ -242,7 +247,7 @@ def slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
     return misplaced, largest_weight * misplaced + 1.01 * xp.expm1(profile)
 
 
-def unit_of(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
+def _unit_of(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
     """U, and the rounding errors of log delta and of y."""
     tilt, size = total.plan.tilt, total.sums.size
     span = xp.max(xp.abs(total.loss)) + xp.abs(epsilon)
@@ -252,26 +257,39 @@ def unit_of(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
     return unit, *lax.stop_gradient((relative, offset))
 
 
-def finite_upper(total: Total, epsilon: Reals) -> Reals:
-    """Upper bound on log delta of the finite losses, at an epsilon without the drifts."""
-    unit, relative, offset = unit_of(total, epsilon)
+def _weighted(total: Total, epsilon: Reals, offset: Reals) -> tuple[Reals, Reals, Reals]:
+    """sum a_i w(y_i + offset), its rounding beyond that of a sum, and the l2 norm of w."""
     weight = _weight(total, epsilon, offset)
-    error = slack(total, total.sums.blur, total.sums.rounding)[1]
-    error = error + xp.sqrt(xp.sum(weight**2)) * total.error
-    finite_delta = xp.sum(total.value * weight) + lax.stop_gradient(error)
+    return xp.sum(total.value * weight), xp.zeros(()), xp.sqrt(xp.sum(weight**2))
+
+
+def finite_upper(total: Total, epsilon: Reals, weighted: Weighted = _weighted) -> Reals:
+    """Upper bound on log delta of the finite losses, at an epsilon without the drifts."""
+    unit, relative, offset = _unit_of(total, epsilon)
+    value, rounding, norm = weighted(total, epsilon, offset)
+    error = _slack(total, total.sums.blur, total.sums.rounding)[1] + norm * total.error
+    finite_delta = value + rounding + lax.stop_gradient(error)
     return xp.logaddexp(unit + xp.log(finite_delta) + relative, total.log_infinite) + 8.0 * ULP
 
 
-def finite_lower(total: Total, epsilon: Reals) -> Reals:
-    """Lower bound on log delta of the finite losses (or -inf), at an epsilon without drifts."""
-    unit, relative, offset = unit_of(total, epsilon)
+def finite_lower(
+    total: Total,
+    epsilon: Reals,
+    weighted: Weighted = _weighted,
+    coupling: Coupling = _coupling,
+    unknown: float = -np.inf,
+) -> Reals:
+    """Lower bound on log delta of the finite losses, at an epsilon without the drifts.
+
+    -inf where it is not positive, and `unknown` where the sums are not finite.
+    """
+    unit, relative, offset = _unit_of(total, epsilon)
     sums = total.sums
-    weight = _weight(total, epsilon, -offset - lax.stop_gradient(sums.misplacement))
-    misplaced, error = slack(total, sums.blur + sums.below + sums.shared, sums.excess)
-    error = error + (
-        xp.sqrt(xp.sum(weight**2)) * total.error + _coupling(total, epsilon, misplaced)
-    )
-    finite_delta = xp.sum(total.value * weight) - lax.stop_gradient(error)
+    value, rounding, norm = weighted(total, epsilon, -offset - lax.stop_gradient(sums.misplacement))
+    misplaced, error = _slack(total, sums.blur + sums.below + sums.shared, sums.excess)
+    error = error + (norm * total.error + coupling(total, epsilon, misplaced))
+    finite_delta = value - rounding - lax.stop_gradient(error)
     is_positive = finite_delta > 0
     lower = unit + xp.log(xp.where(is_positive, finite_delta, 1.0)) - relative
-    return xp.where(is_positive, lower, -xp.inf)
+    lower = xp.where(is_positive, lower, -xp.inf)
+    return xp.where(xp.isfinite(finite_delta), lower, unknown)

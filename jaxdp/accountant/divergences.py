@@ -23,20 +23,21 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxdp._core import checks
-from jaxdp._core.compilation import MOST_LANES, compiled
 from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy, round_up
 from jaxdp._numeric.search import zoom
-from jaxdp.accountant.batches import in_pieces, lanes_a_call
-from jaxdp.accountant.composition import Term, Terms, add_up
+from jaxdp.accountant.batch import Batch
+from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.composition import Term, Terms
+from jaxdp.accountant.runner import ANY_NUMBER, by_lanes
+from jaxdp.accountant.steps import Engine, Question
 from jaxdp.guarantee.base import rounding_slack
 
 # log of the range of s searched. chosen: orders less 1 from 1e-12 to 1e30
@@ -50,30 +51,43 @@ _ROUNDED = 4096
 _AT_ONCE = 512
 
 
-def log_delta_of(terms: Terms, epsilon: Lanes) -> Reals:
-    """Upper bounds on log delta of lanes at real epsilons."""
-    return _in_pieces(_compiled_log_delta, terms, epsilon)
+class _Releases(NamedTuple):
+    """Terms, and for each of them `_infinite`, or None."""
+
+    terms: Terms
+    infinite: tuple[Any, ...]
 
 
-def epsilon_of(terms: Terms, delta: Lanes) -> Reals:
-    """Upper bounds on the least epsilons >= 0 of lanes; infinite where there is none."""
-    return _in_pieces(_compiled_epsilon, terms, delta)
+class _Lanes(NamedTuple):
+    """Releases, and epsilon or delta (lanes,)."""
+
+    releases: _Releases
+    value: Lanes
 
 
-def _in_pieces(function: Callable[..., Reals], terms: Terms, values: Lanes) -> Reals:
-    if not checks.all_concrete(terms, values):
-        return function(terms, values)
-    releases = sum(term.count.shape[-1] for term in terms)
-    most = max(_AT_ONCE // (_TRIED * releases), 1)
-    # A piece is padded: one lane of a sampled noise is not evaluated `most` times.
-    piece = lanes_a_call(most, values.shape[0], on_host=True)
-    return in_pieces(function, (terms, values), piece)
+def engine(question: Question) -> Engine:
+    """The upper bound for a question; concrete releases can have infinite losses."""
+
+    def known(batch: Batch, _: LogBounds) -> _Lanes:
+        return _Lanes(_Releases(batch.terms, tuple(map(_infinite, batch.terms))), batch.values)
+
+    def traced(batch: Batch, _: LogBounds) -> _Lanes:
+        return _Lanes(_Releases(batch.terms, (None,) * len(batch.terms)), batch.values)
+
+    def solve(lanes: _Lanes, _: Any) -> LogBounds:
+        upper = xp.asarray(_UPPER[question](*lanes))
+        return LogBounds(xp.full_like(upper, -xp.inf), upper)
+
+    def most(lanes: _Lanes, _: bool) -> int:
+        releases = sum(term.count.shape[-1] for term in lanes.releases.terms)
+        return max(_AT_ONCE // (_TRIED * releases), 1)
+
+    parts = (by_lanes(arrays, solve, most, ANY_NUMBER) for arrays in (known, traced))
+    return Engine(next(parts).concrete, next(parts).traced)
 
 
 def _infinite(term: Term) -> Any:
-    """The law of a concrete term with infinite losses, and log of their probability; else None."""
-    if not checks.is_concrete(term.count):
-        return None
+    """The law of a term with infinite losses, and log of their probability; else None."""
     log_infinite = term.pair.support().log_infinite
     if not np.any(np.asarray(log_infinite) > -np.inf):
         return None
@@ -81,14 +95,13 @@ def _infinite(term: Term) -> Any:
     return law, xp.logaddexp(law.log_infinite, law.log_left_out)
 
 
-def _log_moment(term: Term, s: Reals) -> Reals:
+def _log_moment(term: Term, infinite: Any, s: Reals) -> Reals:
     """s times the divergence of order 1 + s (..., releases); of finite losses where some are not.
 
     By nodes its error is rounding, and three times the difference of both rules.
     """
     order = xp.broadcast_to(1.0 + s[..., None], (*s.shape, term.count.shape[-1]))
     value = round_up(s[..., None] * term.pair.renyi(order), _ROUNDED)
-    infinite = _infinite(term)
     if infinite is None:
         return value
 
@@ -102,58 +115,61 @@ def _log_moment(term: Term, s: Reals) -> Reals:
     return xp.where(infinite[1] > -xp.inf, finite, value)
 
 
-def _cumulant(terms: Terms, s: Reals) -> Reals:
+def _cumulant(of: _Releases, s: Reals) -> Reals:
     """K(s) in the shape of `s` (..., lanes), rounded up; infinite where one is not known."""
 
     def total(s: Reals) -> Reals:
-        return add_up(terms, lambda term: term.total(_log_moment(term, s)))
+        each = (x.total(_log_moment(x, y, s)) for x, y in zip(*of, strict=True))
+        return functools.reduce(operator.add, each)
 
-    releases = sum(term.count.shape[-1] for term in terms)
+    releases = sum(term.count.shape[-1] for term in of.terms)
     is_large = s.ndim > 1 and s.size * releases > _AT_ONCE
     value = lax.map(total, s) if is_large else total(s)
     return xp.where(xp.isnan(value), xp.inf, value)
 
 
-def _log_infinite(terms: Terms, like: Lanes) -> Lanes:
+def _log_infinite(of: _Releases, like: Lanes) -> Lanes:
     """log of the probability of an infinite loss, or of one at no node, in any release."""
     total = xp.zeros_like(like)
-    for term in terms:
-        infinite = _infinite(term)
+    for term, infinite in zip(*of, strict=True):
         if infinite is not None:
             total = total + term.total(xp.exp(infinite[1]))
     return lax.stop_gradient(xp.log(total) + xp.where(total > 0, 64.0 * ULP, 0.0))
 
 
-def _log_delta(terms: Terms, epsilon: Lanes) -> Lanes:
-    def bound(terms: Terms, epsilon: Lanes, s: Reals) -> Reals:
-        gain, cost, entropy = _cumulant(terms, s), s * epsilon, conversion_entropy(s)
+def _log_delta(releases: _Releases, epsilon: Lanes) -> Lanes:
+    """Upper bounds on log delta of lanes at real epsilons."""
+
+    def bound(releases: _Releases, epsilon: Lanes, s: Reals) -> Reals:
+        gain, cost, entropy = _cumulant(releases, s), s * epsilon, conversion_entropy(s)
         value = gain - cost - entropy + 4.0 * ULP * (xp.abs(gain) + xp.abs(cost) + entropy)
         value = xp.where(xp.isinf(cost), -cost, value)
         return xp.where(gain < xp.inf, value, xp.inf)
 
-    finite = _least(bound, terms, epsilon)
-    return xp.minimum(xp.logaddexp(finite, _log_infinite(terms, epsilon)), 0.0)
+    finite = _least(bound, releases, epsilon)
+    return xp.minimum(xp.logaddexp(finite, _log_infinite(releases, epsilon)), 0.0)
 
 
-def _epsilon(terms: Terms, delta: Lanes) -> Lanes:
-    delta = delta - xp.exp(_log_infinite(terms, delta))
+def _epsilon(releases: _Releases, delta: Lanes) -> Lanes:
+    """Upper bounds on the least epsilons >= 0 of lanes; infinite where there is none."""
+    delta = delta - xp.exp(_log_infinite(releases, delta))
     inside = ~((delta <= 0) | (delta >= 1))  # true for NaN
     safe = xp.where(inside, delta, 0.5)
 
-    def bound(terms: Terms, delta: Reals, s: Reals) -> Reals:
-        gain, entropy = _cumulant(terms, s), conversion_entropy(s)
+    def bound(releases: _Releases, delta: Reals, s: Reals) -> Reals:
+        gain, entropy = _cumulant(releases, s), conversion_entropy(s)
         log_delta = xp.log(delta) - rounding_slack(delta)
         size = gain + entropy + xp.abs(log_delta)
         value = (gain - entropy - log_delta + 16.0 * ULP * size) / s
         return xp.where(gain < xp.inf, value, xp.inf)
 
-    least = xp.maximum(_least(bound, terms, safe), 0.0)
+    least = xp.maximum(_least(bound, releases, safe), 0.0)
     return xp.where(inside, least, xp.inf)
 
 
-def _least(bound: Callable[..., Reals], terms: Terms, values: Lanes) -> Lanes:
+def _least(bound: Callable[..., Reals], releases: _Releases, values: Lanes) -> Lanes:
     """The bound at the s where it is least: there it does not change with s."""
-    fixed = lax.stop_gradient((terms, values))
+    fixed = lax.stop_gradient((releases, values))
 
     def at(log_s: Reals) -> Reals:
         found = bound(*fixed, xp.exp(log_s))
@@ -162,8 +178,8 @@ def _least(bound: Callable[..., Reals], terms: Terms, values: Lanes) -> Lanes:
     low, high = (xp.full_like(values, x) for x in _LOG_RANGE)
     with jax.numpy_rank_promotion("allow"):
         log_s = zoom(at, low, high, _TRIED, _ROUNDS)[0]
-        found = bound(terms, values, lax.stop_gradient(xp.exp(log_s)))
-    bad = _is_bad(terms) | xp.isnan(values)
+        found = bound(releases, values, lax.stop_gradient(xp.exp(log_s)))
+    bad = _is_bad(releases.terms) | xp.isnan(values)
     return xp.where(bad, xp.nan, xp.where(xp.isnan(found), xp.inf, found))
 
 
@@ -176,6 +192,4 @@ def _is_bad(terms: Terms) -> Bools:
     return bad
 
 
-_compiled_log_delta, _compiled_epsilon = (
-    compiled(f, lanes=MOST_LANES) for f in (_log_delta, _epsilon)
-)
+_UPPER: dict[Question, Callable[..., Lanes]] = {"log delta": _log_delta, "epsilon": _epsilon}

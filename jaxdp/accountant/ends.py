@@ -15,27 +15,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
-
-from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Lanes, Reals
+from jaxdp._core.types import Reals
 from jaxdp._numeric.double_double import Double, dot_up, gap_up, rounded_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
 from jaxdp.accountant import unsampled
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite, rounding_of_infinite
-
-
-class _Releases(NamedTuple):
-    """Largest losses and their probabilities of each release: arrays (lanes, releases)."""
-
-    number: Reals  # number of equal releases
-    largest: Reals  # largest finite loss of one
-    log_finite: Reals  # log of the probability that the loss of one is finite
 
 
 class _End(NamedTuple):
@@ -47,24 +34,9 @@ class _End(NamedTuple):
     rounding: Reals  # of log_infinite
 
 
-def bound_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogBounds:
+def bound_log_delta(terms: Terms, epsilon: Any, bounds: LogBounds) -> LogBounds:
     """Bounds on log delta at epsilon >= 0: the tightest of `bounds`, the end and `unsampled`."""
-    bounds = _bound_log_delta(_releases(terms), epsilon, bounds)
-    return unsampled.bound_log_delta(terms, epsilon, bounds)
-
-
-def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
-    """Bounds on the least epsilon at delta: the tightest of `bounds`, the end and `unsampled`.
-
-    A delta that equals p up to rounding is met. If delta is 0 or 1, the end alone decides.
-    """
-    bounds = _bound_epsilon(_releases(terms), delta, bounds)
-    return unsampled.bound_epsilon(terms, delta, bounds)
-
-
-@compiled
-def _bound_log_delta(releases: _Releases, epsilon: Reals, bounds: LogBounds) -> LogBounds:
-    end = _end_of(releases)
+    end = _end_of(terms)
     # At an infinite epsilon delta is p, also for unbounded finite losses.
     at_infinity = (epsilon == xp.inf) & ~xp.isnan(end.largest.high)
     gap = xp.where(at_infinity, -xp.inf, gap_up(end.largest, epsilon))
@@ -75,12 +47,15 @@ def _bound_log_delta(releases: _Releases, epsilon: Reals, bounds: LogBounds) -> 
     lowest = end.log_infinite - end.rounding
     upper = xp.where(highest < bounds.upper, highest, bounds.upper)  # a NaN stays NaN
     lower = xp.where(lowest > bounds.lower, lowest, bounds.lower)
-    return LogBounds(xp.minimum(lower, upper), upper)
+    return unsampled.bound_log_delta(terms, epsilon, LogBounds(xp.minimum(lower, upper), upper))
 
 
-@compiled
-def _bound_epsilon(releases: _Releases, delta: Reals, bounds: LogBounds) -> LogBounds:
-    end = _end_of(releases)
+def bound_epsilon(terms: Terms, delta: Any, bounds: LogBounds) -> LogBounds:
+    """Bounds on the least epsilon at delta: the tightest of `bounds`, the end and `unsampled`.
+
+    A delta that equals p up to rounding is met. If delta is 0 or 1, the end alone decides.
+    """
+    end = _end_of(terms)
     largest, positive = rounded_up(end.largest), delta > 0
     log_delta = xp.log(xp.where(positive, delta, 1.0))
     met = xp.where(positive, end.log_infinite <= log_delta + end.rounding, False)
@@ -94,27 +69,25 @@ def _bound_epsilon(releases: _Releases, delta: Reals, bounds: LogBounds) -> LogB
     highest = xp.where(xp.isnan(largest + end.log_finite + delta), xp.nan, highest)
     all_said = (delta == 0) | (delta == 1)
     upper = xp.where(all_said | (highest < bounds.upper), highest, bounds.upper)  # a NaN stays NaN
-    return LogBounds(xp.where(all_said, upper, xp.minimum(bounds.lower, upper)), upper)
+    lower = xp.where(all_said, upper, xp.minimum(bounds.lower, upper))
+    return unsampled.bound_epsilon(terms, delta, LogBounds(lower, upper))
 
 
-def _releases(terms: Terms) -> _Releases:
-    """All releases of a composition; one program compiles for each kind of pair."""
-    lib: Any = np if checks.all_concrete(terms) else xp
-    releases_of_terms = [_releases_of(term) for term in terms]
-    return jax.tree.map(lambda *x: lib.concatenate(x, axis=-1), *releases_of_terms)
-
-
-@compiled
-def _releases_of(term: Term) -> _Releases:
+def _columns_of(term: Term) -> tuple[Reals, Reals, Reals]:
+    """Number of releases, largest finite loss, and log P[L < inf] of each."""
     # Without the barrier, XLA's rewrites of broadcast operands do not end.
     term = lax.optimization_barrier(term)
-    support, shape = term.pair.support(), term.count.shape
+    support = term.pair.support()
     columns = term.count, support.largest, log_of_finite(support.log_infinite)
-    return _Releases(*(xp.broadcast_to(x, shape).astype(xp.float64) for x in columns))
+    count, largest, finite = (
+        xp.broadcast_to(x, term.count.shape).astype(xp.float64) for x in columns
+    )
+    return count, largest, finite
 
 
-def _end_of(releases: _Releases) -> _End:
-    count, losses, log_finite = releases
+def _end_of(terms: Terms) -> _End:
+    columns = zip(*map(_columns_of, terms), strict=True)
+    count, losses, log_finite = (xp.concatenate(x, axis=-1) for x in columns)
     # An infinite loss is inserted last: a product with it has no derivative.
     endless = xp.any((losses == xp.inf) & (count != 0), axis=-1)
     largest = dot_up(count, xp.where(losses == xp.inf, 0.0, losses))

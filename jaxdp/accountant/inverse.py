@@ -9,6 +9,7 @@ epsilon is bounded wherever log delta is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +18,10 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
-from jaxdp.accountant.cascade import Step, unknown
-from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour import chernoff
+from jaxdp.accountant.runner import concrete
+from jaxdp.accountant.steps import ALWAYS, Engine, Step, Width, unknown, worse
 
-# Width above which a search runs, relative where epsilon is large. measured: of narrower brackets
-# of an engine's own inverse, a search lowered none
-NEAR = 1e-3
 CLOSE = 1e-9  # width at which a search stops, plus the two below. chosen
 RELATIVE = 1e-6  # part of that width, over epsilon. chosen
 SHARE = 0.02  # part of that width, over the first width. chosen: a bracket has that error anyway
@@ -100,70 +98,71 @@ def started(bounds: LogBounds, bound: Reals) -> Search:
     return Search(low, unknown, high, unknown, zero, zero, share)
 
 
-def width(bounds: LogBounds) -> Reals:
-    """Widths of brackets on epsilon, relative where epsilon is large."""
-    size = xp.subtract(bounds.upper, bounds.lower) / xp.add(1.0, bounds.upper)
-    size = xp.where(bounds.lower == xp.inf, 0.0, size)
-    return xp.where(xp.isnan(size), xp.inf, size)
+def engine(steps: tuple[Step, ...], width: Width) -> Engine:
+    """A search for epsilon by the steps for log delta, and Chernoff's bound."""
+    # The end of the losses and divergences have no plan: their own inverses are exact.
+    planned = [step for step in steps[:-1] if step.row.above != ALWAYS]
+
+    def log_delta(batch: Batch, directions: int) -> LogBounds:
+        return concrete(steps, width, directions, batch)
+
+    return Engine(
+        partial(_searched, log_delta), partial(_searched_traced, planned[-1]), is_joint=True
+    )
 
 
 @np.errstate(all="ignore")  # of infinite bounds
-def searched(
-    bounds: LogBounds,
-    batch: Batch,
-    directions: int,
-    log_delta: Callable[[Batch], LogBounds],
-    tolerance: float = NEAR,
+def _searched(
+    log_delta: Callable[[Batch, int], LogBounds], batch: Batch, bounds: LogBounds, directions: int
 ) -> LogBounds:
-    """`bounds` of concrete lanes, lowered by a search where they are wider than `tolerance`.
+    """`bounds` of concrete lanes, a direction after the other, lowered by a search.
 
-    `batch` has the deltas of all lanes, a direction after the other; `log_delta` maps batches of
-    epsilons to bounds on log delta.
+    `log_delta` maps batches of epsilons to bounds on log delta.
     """
-    lower, upper = (np.array(x) for x in bounds)
-    lanes = upper.size
+    worst = worse(bounds, directions)
+    lanes = worst.upper.size
     target = np.asarray(batch.values)[:lanes]
-    wide = (np.asarray(width(bounds)) > tolerance) & (target > 0) & (target < 1)
-    index = np.flatnonzero(wide).tolist()
+    index = np.flatnonzero((target > 0) & (target < 1)).tolist()
     size = min(len(index), PACK)
     states: dict[int, Search] = {}
 
-    def picked(rows: Any, values: Lanes) -> Batch:
-        both = rows + lanes * np.arange(directions)[:, None]
+    def picked(lane: Any, values: Lanes) -> Batch:
+        both = lane + lanes * np.arange(directions)[:, None]
         return batch.at(both.ravel(), np.tile(values, directions))
 
-    def worst(values: Lanes) -> Any:
+    def largest(values: Lanes) -> Any:
         return np.asarray(values).reshape(directions, -1).max(axis=0)
 
-    def keep(rows: Any, state: Search) -> None:
-        states.update((int(i), Search(*x)) for i, x in zip(rows, np.stack(state, -1), strict=True))
+    def keep(lane: Any, state: Search) -> None:
+        states.update((int(i), Search(*x)) for i, x in zip(lane, np.stack(state, -1), strict=True))
 
     for start in range(0, len(index), max(size, 1)):
-        rows = np.array(index[start : start + size])
-        bound = worst(chernoff.epsilon_of(picked(rows, target[rows])))
-        keep(rows, started(of_numpy(lower[rows], upper[rows]), bound))
+        lane = np.array(index[start : start + size])
+        bound = largest(chernoff.epsilon_of(picked(lane, target[lane])))
+        keep(lane, started(of_numpy(*(x[lane] for x in worst)), bound))
     while open_lanes := [i for i in index if states[i].is_open][:size]:
-        rows = np.array(open_lanes)
-        state = Search(*np.stack([states[i] for i in rows], -1))
+        lane = np.array(open_lanes)
+        state = Search(*np.stack([states[i] for i in lane], -1))
         x: Any = np.asarray(state.next)
-        found = worst(log_delta(picked(rows, x)).upper)
-        keep(rows, state.moved(x, found - np.log(target[rows])))
-    high = np.array([states[i].high for i in index])
-    unknown = np.isnan(upper[index]) & ~np.isfinite(high)
-    upper[index] = np.where(unknown, upper[index], np.fmin(upper[index], high))
-    return LogBounds(xp.asarray(np.minimum(lower, upper)), xp.asarray(upper))
+        found = largest(log_delta(picked(lane, x), directions).upper)
+        keep(lane, state.moved(x, found - np.log(target[lane])))
+    high = np.full(lanes, np.inf)
+    high[index] = [states[i].high for i in index]
+    return bounds.at_most(xp.tile(xp.asarray(high), directions))
 
 
-def searched_traced(step: Step, bounds: LogBounds, terms: Terms, delta: Lanes) -> LogBounds:
-    """`searched` by one engine for one traced lane that is wide, whose directions share an axis."""
-    worse_bounds = LogBounds(*(xp.max(x) for x in bounds))
+def _searched_traced(step: Step, batch: Batch, bounds: LogBounds, directions: int) -> LogBounds:
+    """`_searched` by one engine for one traced lane, whose directions share an axis."""
+    terms, delta = batch.terms, batch.values
+    level = xp.asarray(step.row.levels[-1])
 
     def moved(state: Search) -> Search:
         batch = Batch(terms, xp.full_like(delta, state.next))
-        found = step.engine(batch, unknown(delta), xp.asarray(step.levels[-1]))
+        found = step.engine.traced(batch, unknown(delta), level)
         return state.moved(state.next, xp.max(found.upper) - xp.log(delta[0]))
 
-    start = started(worse_bounds, xp.max(chernoff.epsilon_of(Batch(terms, delta))))
+    worst = LogBounds(*(x[0] for x in worse(bounds, directions)))
+    start = started(worst, xp.max(chernoff.epsilon_of(batch)))
     end = lax.while_loop(lambda state: state.is_open, moved, start)
     inside = (delta[0] > 0) & (delta[0] < 1)
     return bounds.at_most(xp.where(inside, end.high, xp.inf))

@@ -7,6 +7,8 @@ Chosen by `engines` for single releases and plain Gaussians.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 
 from jaxdp._core.namespace import lax, xp
@@ -20,7 +22,7 @@ _PROFILE = 2e-12  # relative error of log delta. derived: the pair's contract
 _ARGUMENT = 32.0 * ULP  # of epsilon, which a profile can round down. derived: twice that rounding
 
 
-def log_bounds(terms: Terms, epsilon: Reals) -> LogBounds:
+def log_bounds(terms: Terms, epsilon: Reals, _: Any = None) -> LogBounds:
     """Bounds on log delta of single releases; infinite for several."""
     (term,) = terms
     # A profile can exceed the truth at epsilon, but not the truth a few ulps of epsilon below.
@@ -32,7 +34,7 @@ def log_bounds(terms: Terms, epsilon: Reals) -> LogBounds:
     return _if_single(term, LogBounds(xp.minimum(log_next, upper) - width, upper))
 
 
-def epsilon_bounds(terms: Terms, delta: Reals) -> LogBounds:
+def epsilon_bounds(terms: Terms, delta: Reals, _: Any = None) -> LogBounds:
     """Bounds on the least epsilon of single releases; infinite for several."""
     (term,) = terms
     pair = jax.tree.map(lambda x: x[..., 0], term.pair).prepared()

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core import checks
 from jaxdp._core.compilation import MOST_LANES, compiled, jitted
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals, Shape
@@ -30,7 +29,7 @@ def require_consistent(answer: Any, terms: Terms) -> None:
     cannot raise. Terms that already contain NaN raise no error.
     """
     answers = jax.tree.leaves(answer)
-    if not checks.all_concrete(answers) or all((np.asarray(x) < np.inf).all() for x in answers):
+    if all((np.asarray(x) < np.inf).all() for x in answers):
         return
     unknown = any(np.isnan(x).any() for x in answers)
     for term in terms:
@@ -128,10 +127,7 @@ class Table(NamedTuple):
 
 def tabled(terms: Terms) -> Table:
     """The table of all terms."""
-    table = _joined(tuple(map(_table_of, terms)))
-    if checks.all_concrete(terms):
-        require_consistent(table.number, terms)
-    return table
+    return _joined(tuple(map(_table_of, terms)))
 
 
 def table_of(term: Term) -> Table:

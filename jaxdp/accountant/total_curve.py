@@ -23,7 +23,7 @@ import numpy as np
 from jaxdp._core.namespace import xp
 from jaxdp._numeric.elementary import ULP, conversion_entropy
 from jaxdp.accountant.bounds import LogBounds, of_numpy
-from jaxdp.accountant.convolution import RATES, slack, unit_of
+from jaxdp.accountant.convolution import RATES, Total, finite_lower, finite_upper
 from jaxdp.accountant.grid import Lane
 
 FAR = 45.0  # nats by which a weight of the coupling is small. derived: e^-45 is below rounding
@@ -58,28 +58,15 @@ class TotalCurve:
     def upper(self, epsilon: Any) -> Any:
         """Upper bounds on log delta."""
         epsilon = np.asarray(epsilon, float)
-        total, sums = self._total, self._total.sums
-        at = epsilon - self._lane.drift
-        unit, relative, offset = unit_of(total, at)
-        value, rounding = self._weighted(at, offset)
-        error = slack(total, sums.blur, sums.rounding)[1] + self._norm(offset) * total.error
-        finite: Any = unit + np.log(value + rounding + error) + relative
-        finite = np.logaddexp(finite, total.log_infinite) + 8.0 * ULP
+        finite = finite_upper(self._total, epsilon - self._lane.drift, self._weighted)
         return self._or_alone(epsilon, self._lane.with_infinite(finite, 1.0), self._lane.upper)
 
     @np.errstate(all="ignore")
     def bounds(self, epsilon: Any) -> LogBounds:
         """Bounds on log delta."""
         epsilon = np.asarray(epsilon, float)
-        total, sums = self._total, self._total.sums
-        at = epsilon - self._lane.drift
-        unit, relative, offset = unit_of(total, at)
-        value, rounding = self._weighted(at, -offset - sums.misplacement)
-        misplaced, error = slack(total, sums.blur + sums.below + sums.shared, sums.excess)
-        error = error + self._norm(offset) * total.error + self._coupling(at, misplaced)
-        value = value - rounding - error
-        finite: Any = np.where(value > 0, unit + np.log(value) - relative, -np.inf)
-        finite = np.where(np.isfinite(value), finite, np.nan)
+        at, sums = epsilon - self._lane.drift, (self._weighted, self._coupling)
+        finite = finite_lower(self._total, at, *sums, unknown=np.nan)
         lower = self._or_alone(epsilon, self._lane.with_infinite(finite, -1.0), self._lane.lower)
         return of_numpy(lower, self.upper(epsilon))
 
@@ -90,8 +77,8 @@ class TotalCurve:
             found[i] = alone(epsilon[i])
         return found
 
-    def _weighted(self, at: Any, offset: Any) -> tuple[Any, Any]:
-        """sum a_i w(y_i + offset), and its rounding."""
+    def _weighted(self, _: Total, at: Any, offset: Any) -> tuple[Any, Any, Any]:
+        """sum a_i w(y_i + offset), its rounding, and a bound on the l2 norm of w."""
         first = np.searchsorted(self._loss, at + np.maximum(-offset, 0.0), side="right")
         move, span = at - self._centre, self._span + np.abs(at)
         less = np.exp(self._tilt * move) * self._sums[0][first]
@@ -101,7 +88,8 @@ class TotalCurve:
         # A mass that is less than an offset below epsilon.
         below = np.searchsorted(self._loss, at - np.maximum(offset, 0.0), side="left")
         near = np.concatenate([[0.0], np.cumsum(self._value)])
-        return less - more, rounding + np.maximum(offset, 0.0) * (near[first] - near[below])
+        rounding = rounding + np.maximum(offset, 0.0) * (near[first] - near[below])
+        return less - more, rounding, self._norm(offset)
 
     def _norm(self, offset: Any) -> Any:
         """A bound on the l2 norm of w(y_i + offset)."""
@@ -111,9 +99,9 @@ class TotalCurve:
         aside = np.abs(offset) * np.sqrt(2.0 + 1.0 / (2.0 * tilt * self._step))
         return np.sqrt(np.minimum(peak + integral / self._step, points * peak)) + aside
 
-    def _coupling(self, at: Any, misplaced: Any) -> Any:
+    def _coupling(self, total: Total, at: Any, misplaced: Any) -> Any:
         """`convolution.coupling` at each epsilon."""
-        total, tilt, step = self._total, self._tilt, self._step
+        tilt, step = self._tilt, self._step
         n = float(total.sums.coupled)
         if n == 0:
             return np.zeros(at.shape)

@@ -16,12 +16,9 @@ import operator
 from typing import Any
 
 import jax
-import numpy as np
 
-from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
-from jaxdp._core.namespace import xp
-from jaxdp._core.types import Lanes, Reals
+from jaxdp._core.namespace import lax, xp
+from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant import profile
 from jaxdp.accountant.bounds import LogBounds
@@ -43,11 +40,8 @@ def bound_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogBound
     mu = _total_mu(terms)
     if mu is None:
         return bounds
-    if checks.all_concrete(mu, epsilon, bounds):
-        is_less = (epsilon <= 0.5 * mu**2) & (np.exp(bounds.upper) <= _SMALL_DELTA)
-        if not _may_gain(bounds, mu, is_less):
-            return bounds
-    return _log_delta(mu, epsilon, bounds)
+    is_less = (epsilon <= 0.5 * mu**2) & (xp.exp(bounds.upper) <= _SMALL_DELTA)
+    return lax.cond(_may_gain(bounds, mu, is_less), _log_delta, _kept, mu, epsilon, bounds)
 
 
 def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
@@ -55,19 +49,19 @@ def bound_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
     mu = _total_mu(terms)
     if mu is None:
         return bounds
-    if checks.all_concrete(mu, delta, bounds):
-        is_less = (np.asarray(bounds.upper) <= 0.5 * mu**2) & (delta <= _SMALL_DELTA)
-        if not _may_gain(bounds, mu, is_less):
-            return bounds
-    return _epsilon(mu, delta, bounds)
+    is_less = (bounds.upper <= 0.5 * mu**2) & (delta <= _SMALL_DELTA)
+    return lax.cond(_may_gain(bounds, mu, is_less), _epsilon, _kept, mu, delta, bounds)
 
 
-def _may_gain(bounds: LogBounds, mu: Any, is_less: Any) -> bool:
+def _may_gain(bounds: LogBounds, mu: Any, is_less: Bools) -> Bools:
     """True if bounds of some lane are wide, and not surely below the Gaussian's bound."""
-    lower, upper = (np.asarray(x) for x in bounds)
-    with np.errstate(invalid="ignore"):  # infinite bounds are wide, unless both are equal
-        is_wide = ~(lower >= upper - _NARROW * (1.0 + np.abs(upper))) & (lower != upper)
-    return bool(np.any(is_wide & ~(is_less & (mu >= _LARGE_MU))))
+    lower, upper = bounds
+    is_wide = ~(lower >= upper - _NARROW * (1.0 + xp.abs(upper))) & (lower != upper)
+    return xp.any(is_wide & ~(is_less & (mu >= _LARGE_MU)))
+
+
+def _kept(mu: Reals, value: Lanes, bounds: LogBounds) -> LogBounds:
+    return bounds
 
 
 def _total_mu(terms: Terms) -> Any:
@@ -95,13 +89,9 @@ def _gaussian(mu: Reals) -> Terms:
     return (Term(Additive(Gaussian(one), mu[..., None]), one),)
 
 
-def _with_log_delta(mu: Reals, epsilon: Reals, bounds: LogBounds) -> LogBounds:
+def _log_delta(mu: Reals, epsilon: Reals, bounds: LogBounds) -> LogBounds:
     return bounds.at_most(profile.log_bounds(_gaussian(mu), epsilon).upper)
 
 
-def _with_epsilon(mu: Reals, delta: Reals, bounds: LogBounds) -> LogBounds:
+def _epsilon(mu: Reals, delta: Reals, bounds: LogBounds) -> LogBounds:
     return bounds.at_most(profile.epsilon_bounds(_gaussian(mu), delta).upper)
-
-
-_log_delta = compiled(_with_log_delta)
-_epsilon = compiled(_with_epsilon)

@@ -14,9 +14,9 @@ from jaxdp._core.functions import special
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp.accountant.cascade import StopWhen
+from jaxdp.accountant import evaluate
 from jaxdp.accountant.composition import is_gaussian, merged, one_release, with_one_gaussian
-from jaxdp.composition import bounded_range
+from jaxdp.accountant.runner import StopWhen
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.exponential_mechanism import ExponentialMechanism
@@ -86,7 +86,7 @@ def nearest_gaussian(
 ) -> tuple[Reals, Reals]:
     """`gdp_with_regret` of a loss whose epsilon at delta is `largest`.
 
-    `stop_when` as in `bounded_range.log_delta`.
+    `stop_when` as in `evaluate.log_delta`.
     """
     shape = xp.broadcast_shapes(loss.shape, delta.shape)
     if all(map(is_gaussian, loss.terms)):
@@ -98,7 +98,7 @@ def nearest_gaussian(
     is_finite = largest < xp.inf
     shares = xp.linspace(0.0, 1.0, points).reshape(-1, *(1,) * len(shape))
     epsilon = shares * xp.where(is_finite, largest, 1.0)
-    log_delta = bounded_range.log_delta(loss.terms, epsilon, loss.both, stop_when)
+    log_delta = evaluate.log_delta(loss.terms, epsilon, loss.both, stop_when)
     mu = xp.where(is_finite, _mu_above(epsilon, log_delta.upper), xp.inf)
     return mu, _largest_difference(epsilon, log_delta.lower, log_delta.upper, mu)
 

@@ -19,10 +19,10 @@ from jaxdp._core.pytree import pytree, static
 from jaxdp._core.tracing import outside_traces
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.elementary import ULP
+from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds, exp_down
 from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
-from jaxdp.composition import bounded_range
 from jaxdp.composition.pairs import pairs_of
 from jaxdp.composition.stored import fields_of, from_plain, to_plain
 from jaxdp.dominating_pair.base import DominatingPair
@@ -78,14 +78,14 @@ class PrivacyLoss(Saved):
         `log_delta_error` bounds its distance from the truth; docs/accuracy.md lists the error of
         each kind of composition. Differentiable in every parameter.
         """
-        return self._answer(bounded_range.log_delta, checks.real("epsilon", epsilon)).upper
+        return self._answer(evaluate.log_delta, checks.real("epsilon", epsilon)).upper
 
     def log_delta_error(self, epsilon: ArrayLike) -> Reals:
         """Error bound of `log_delta`: log_delta - error <= log delta <= log_delta.
 
         It is also the relative error of delta. Infinite if no lower bound is known.
         """
-        bounds = self._answer(bounded_range.log_delta, checks.real("epsilon", epsilon))
+        bounds = self._answer(evaluate.log_delta, checks.real("epsilon", epsilon))
         # The last term: the caller's type may move log_delta up.
         error = (bounds.upper - bounds.lower) * (1.0 + 4.0 * ULP) + narrowing(bounds.upper)
         return xp.where(bounds.upper == -xp.inf, 0.0, error)
@@ -102,7 +102,7 @@ class PrivacyLoss(Saved):
         """
         if not isinstance(points, int) or points < 256 or points & (points - 1):
             raise ValueError(f"points must be a power of 2 from 256 on, got {points!r}")
-        log_bounds = partial(bounded_range.log_bounds, points=points)
+        log_bounds = partial(evaluate.log_bounds, points=points)
         bounds = self._answer(log_bounds, checks.real("epsilon", epsilon))
         if 0 in bounds.upper.shape:
             return tuple(bounds)
@@ -115,7 +115,7 @@ class PrivacyLoss(Saved):
         Infinite if no epsilon satisfies `delta`, which must be at least the probability of an
         infinite loss, up to (16 + releases + 4 |log delta|) ulp of rounding.
         """
-        return self._answer(bounded_range.epsilon, checks.probability("delta", delta)).upper
+        return self._answer(evaluate.epsilon, checks.probability("delta", delta)).upper
 
     def tradeoff(self, fpr: ArrayLike) -> Reals:
         """A lower bound on the false-negative rate at `fpr`: see `tradeoff_of_profile`.
@@ -126,7 +126,7 @@ class PrivacyLoss(Saved):
         if not checks.all_concrete(self.terms, fpr) or 0 in (*self.shape, *fpr.shape):
             return tradeoff_of_profile(self.log_delta, fpr)
         require_both_directions(self)
-        rough = partial(bounded_range.rough_log_delta, self.terms, self.both)
+        rough = partial(evaluate.rough_log_delta, self.terms, self.both)
         with outside_traces():
             return tradeoff_by_lines(rough, np.asarray(fpr), self.shape)
 
@@ -136,7 +136,7 @@ class PrivacyLoss(Saved):
         Order 1 is the Kullback-Leibler divergence, infinite order the largest loss.
         """
         order = checks.real("order", order, 1.0)
-        return self._answer(bounded_range.renyi, order).upper
+        return self._answer(evaluate.renyi, order).upper
 
     def _answer(self, function: Callable[..., Any], argument: Reals) -> Any:
         """function(terms, argument, both); an empty answer of an empty batch."""

@@ -14,8 +14,8 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.search import last_feasible, secant_bracket
+from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.composition import bounded_range
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import (
     Budget,
@@ -192,7 +192,7 @@ def _excess_with_sign(loss: HasProfile, budget: Budget, is_settled: Any) -> Real
         return is_settled | (bounds.lower > target) | (bounds.upper < target - margin)
 
     epsilons = np.broadcast_to(epsilon, np.broadcast_shapes(loss.shape, target.shape))
-    found = bounded_range.log_delta(loss.terms, xp.asarray(epsilons), loss.both, stop_when)
+    found = evaluate.log_delta(loss.terms, xp.asarray(epsilons), loss.both, stop_when)
     lower, upper = (np.asarray(x) for x in found)
     above = lower > target
     value = np.where(above, 0.5 * (np.where(above, lower, 0.0) + upper), upper)

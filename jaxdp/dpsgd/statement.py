@@ -13,8 +13,8 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike
+from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.composition import bounded_range
 from jaxdp.composition.gaussian_fit import nearest_gaussian
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.dpsgd.arguments import target_delta, with_names
@@ -198,7 +198,7 @@ def _power(loss: PrivacyLoss | Guarantee | Drawn) -> float:
         epsilon = np.linspace(low, high, _EPSILONS)
         if isinstance(exact, PrivacyLoss):
             options = exact.terms, exact.both, epsilon, _FPR, _CLOSE
-            log_delta = bounded_range.log_delta_for_power(*options)
+            log_delta = evaluate.log_delta_for_power(*options)
         else:
             log_delta = exact.log_delta(epsilon)
         delta = np.exp(np.asarray(log_delta).ravel())

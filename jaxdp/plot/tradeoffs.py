@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.composition import bounded_range
+from jaxdp.accountant import evaluate
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import require_both_directions
 from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
@@ -74,7 +74,7 @@ def _linear(releases: Mapping[str, HasProfile], ax: Any) -> Any:
         if isinstance(release, PrivacyLoss) and not release.shape:
             require_both_directions(release)
             options = {"tolerance": _DELTA_CLOSE}
-            rough = partial(bounded_range.rough_log_delta, release.terms, release.both, **options)
+            rough = partial(evaluate.rough_log_delta, release.terms, release.both, **options)
             fnr = np.asarray(tradeoff_by_lines(rough, rate, (), _RATE_CLOSE))
         else:
             fnr = np.asarray(tradeoff_of_profile(release.log_delta, rate))
@@ -104,7 +104,7 @@ def _true_positive_rate(release: HasProfile, rate: np.ndarray) -> np.ndarray:
     epsilon = np.linspace(0.0, -np.log(_SMALLEST_RATE), _EPSILONS)[:, None]
     if isinstance(release, PrivacyLoss):
         options = release.terms, release.both, epsilon[:, 0], _SMALLEST_RATE, _CLOSE
-        log_delta = bounded_range.log_delta_for_power(*options)
+        log_delta = evaluate.log_delta_for_power(*options)
     else:
         log_delta = release.log_delta(epsilon[:, 0])
     delta = np.exp(np.asarray(log_delta))[:, None]

@@ -10,9 +10,7 @@ import references
 from compilations import counted
 
 import jaxdp as dp
-from jaxdp.accountant import inverse
-from jaxdp.accountant.contour import engine as contour
-from jaxdp.composition import bounded_range
+from jaxdp.accountant import engines, evaluate
 from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
 
 pytestmark = pytest.mark.float64
@@ -219,7 +217,7 @@ def test_tradeoffs_of_known_compositions_are_below_and_near(loss):
     near = np.asarray(loss.tradeoff(rates))
     inside = np.asarray(jax.jit(loss.tradeoff)(rates))
     np.testing.assert_allclose(near, inside, atol=1e-9)
-    rough = functools.partial(bounded_range.rough_log_delta, loss.terms, loss.both)
+    rough = functools.partial(evaluate.rough_log_delta, loss.terms, loss.both)
     picture = np.asarray(tradeoff_by_lines(rough, rates, (), 1e-4))
     assert np.all(picture <= inside + 1e-9)
     np.testing.assert_allclose(picture, inside, atol=1e-4)
@@ -227,19 +225,14 @@ def test_tradeoffs_of_known_compositions_are_below_and_near(loss):
     np.testing.assert_allclose(one, near[3], atol=1e-9)
 
 
-@pytest.mark.long  # it traces two engines
-def test_the_search_of_traced_smooth_losses_reads_a_contour(monkeypatch):
+def test_the_search_of_traced_smooth_losses_reads_a_contour():
     """One phase or two: not the end of the losses, which bounds nothing below it."""
-    engines = []
 
-    def kept(step, bounds, *_):
-        engines.append(step.engine)
-        return bounds
+    def phase(scale):
+        mechanism = dp.Mechanism(dp.Gaussian(scale), 1.0, 0.02, "replace_one")
+        return 50 * dp.privacy_loss(mechanism)
 
-    monkeypatch.setattr(inverse, "searched_traced", kept)
-    one = 300 * dp.privacy_loss(dp.Mechanism(dp.Subbotin(1.5, 1.0), 1.0, 0.02, "remove"))
-    two = one + 20 * dp.privacy_loss(dp.Mechanism(dp.Subbotin(1.5, 2.0), 1.0, 0.02, "remove"))
-    for loss in (one, two):
-        jax.make_jaxpr(loss.epsilon)(1e-6)
-    assert len(engines) >= 2
-    assert {engine.func for engine in engines} == {contour.log_bounds}
+    for loss in (phase(1.0), phase(1.0) + phase(2.0)):
+        steps = engines.steps_of("epsilon", loss.terms, is_concrete=False)
+        (search,) = (step.engine for step in steps if step.row.engine == "search")
+        assert search.traced.args[0].row.engine == "laws"

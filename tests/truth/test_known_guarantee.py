@@ -236,6 +236,14 @@ def test_bounded_range_is_better_than_pure():
     np.testing.assert_allclose([near, pure], [2.151704, 4.306791], rtol=1e-6)
 
 
+def test_many_epsilons_of_bounded_ranges():
+    """More than one thread's: each is what it is alone."""
+    loss = 10 * dp.privacy_loss(dp.ExponentialMechanism(0.3))
+    epsilon = np.linspace(0.0, 3.0, 32)
+    together = np.asarray(loss.log_delta(epsilon))
+    np.testing.assert_allclose(together[[3, 20]], loss.log_delta(epsilon[[3, 20]]), rtol=1e-6)
+
+
 def test_mixtures():
     """With a Gaussian, and of different ones: bounds, a little wide."""
     total = dp.privacy_loss(dp.ApproxDP(0.5, 1e-4)) + 3 * dp.privacy_loss(dp.PureDP(0.7))

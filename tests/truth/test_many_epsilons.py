@@ -6,10 +6,9 @@ import pytest
 from compilations import counted
 
 import jaxdp as dp
-from jaxdp.accountant import grid
+from jaxdp.accountant import evaluate, grid
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.contour import by_loss, engine
-from jaxdp.composition import bounded_range
 
 pytestmark = pytest.mark.float64
 
@@ -48,7 +47,7 @@ def random_losses():
 
 
 def bracket(question, loss, values):
-    found = getattr(bounded_range, question)(loss.terms, np.asarray(values), loss.both)
+    found = getattr(evaluate, question)(loss.terms, np.asarray(values), loss.both)
     return tuple(map(np.asarray, found))
 
 

@@ -1,4 +1,4 @@
-"""Steps of the cascade that answer the values of one loss together (`shared`), if they are many.
+"""Answers the values of one loss together (`shared`), if they are many.
 
 Values of one loss are those whose terms are equal, byte by byte. The contours of the losses used
 last are kept: they are functions of the loss alone, so that an answer does not depend on them.
@@ -18,22 +18,12 @@ import numpy as np
 from jaxdp._core.tracing import kernel
 from jaxdp.accountant.batch import Batch, Loss
 from jaxdp.accountant.bounds import LogBounds, of_numpy
-from jaxdp.accountant.cascade import Step
 from jaxdp.accountant.contour import shared
-from jaxdp.accountant.contour.engine import (
-    BLOCKS,
-    LAW_BLOCKS,
-    LONG,
-    MOST_LEFT,
-    OF_LAWS,
-    Maker,
-    Question,
-    at_once,
-    sum_of,
-)
+from jaxdp.accountant.contour.engine import LONG, OF_LAWS, Maker, at_once, sum_of
 from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.contour.nodes import Stage
+from jaxdp.accountant.steps import Engine, Question, unknown
 
 # Width of a smoothed total's bracket that 16 times as many points leave wide. derived: over 16^2 it
 # is above the width from which on the next engine is evaluated
@@ -41,7 +31,7 @@ HOPELESS = 3e-4
 KEPT = 8  # losses whose contours are kept. chosen: 100 kB each, with all blocks 8 MB
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """Rows of laws or of mixtures."""
 
     stage: Stage
@@ -49,29 +39,20 @@ class _Way(NamedTuple):
     fewest: int  # values of a loss. measured: as many take as long alone
 
 
-MIXTURES = _Way(LONG, mixtures_of, 24)
-LAWS = _Way(OF_LAWS, laws_of, 12)
+MIXTURES = Way(LONG, mixtures_of, 24)
+LAWS = Way(OF_LAWS, laws_of, 12)
 _ANSWERS: dict[Question, shared.Answer] = {
     "log delta": shared.log_delta,
     "epsilon": shared.epsilon,
 }
 
 
-def mixture_step(question: Question, near: float) -> Step:
-    """The step of sampled Gaussians, with more points where a bracket is wider than `near`."""
-    engine = partial(_bounds, question, MIXTURES)
-    return Step(engine, near, BLOCKS, concrete_only=True, most_left=MOST_LEFT)
+def engine(question: Question, way: Way) -> Engine:
+    """The engine of concrete values; traced ones have no bounds."""
+    return Engine(partial(_bounds, question, way), lambda batch, *_: unknown(batch.values))
 
 
-def law_step(question: Question) -> Step:
-    """The step of any laws."""
-    engine = partial(_bounds, question, LAWS)
-    return Step(engine, shared.CLOSE, LAW_BLOCKS, concrete_only=True, most_left=MOST_LEFT)
-
-
-def _bounds(
-    question: Question, way: _Way, batch: Batch, known: LogBounds, blocks: int
-) -> LogBounds:
+def _bounds(question: Question, way: Way, batch: Batch, known: LogBounds, blocks: int) -> LogBounds:
     """Bounds of the lanes whose loss has enough of them, or was answered before."""
     values: Any = batch.values
     bounds: Any = of_numpy(np.full(values.shape, -np.inf), np.full(values.shape, np.inf))
@@ -100,7 +81,7 @@ def _bounds(
     return bounds
 
 
-def _can_narrow(way: _Way, batch: Batch, loss: Loss, width: np.ndarray) -> bool:
+def _can_narrow(way: Way, batch: Batch, loss: Loss, width: np.ndarray) -> bool:
     """False if more points leave the brackets of a smoothed total wide."""
     return bool(width.min() <= HOPELESS) or not _contours(way, 1, batch, [loss])[0].is_smoothed
 
@@ -109,7 +90,7 @@ _kept: OrderedDict[Any, shared.Contours] = OrderedDict()  # the last used one la
 _lock = threading.Lock()
 
 
-def _contours(way: _Way, blocks: int, batch: Batch, losses: list[Loss]) -> list[shared.Contours]:
+def _contours(way: Way, blocks: int, batch: Batch, losses: list[Loss]) -> list[shared.Contours]:
     """The contours of losses, kept or new."""
     keys = [(way, blocks, x.key) for x in losses]
     with _lock:

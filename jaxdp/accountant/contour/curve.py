@@ -19,6 +19,7 @@ from jaxdp.accountant.contour.nodes import (
     Pair,
     Stage,
 )
+from jaxdp.accountant.contour.rows import Parts as ErrorParts
 from jaxdp.accountant.contour.rows import Plan, Rows
 
 ROUNDS = 12  # of Newton's method, at most. measured: 3 from a saddle
@@ -178,53 +179,65 @@ def contour_for(
 
 def curve_of(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | int) -> Curve:
     """The sum of a contour, for epsilons near the one of its plan."""
-    step, epsilon = 2.0 * xp.pi / planned.period, planned.epsilon
-    frozen = FrozenContour(
-        place,
-        rows.height(stage, place, planned),
-        planned.tilt,
-        step,
-        epsilon,
-        planned.log_unit,
-        blocks,
-        xp.full_like(step, xp.inf),
-        xp.zeros_like(step),
-    )
+    frozen = _fixed(stage, rows, place, planned, blocks)
     line = terms.line(stage, rows, frozen)
-    common = rows.errors(stage, planned, frozen, line.nodes, (line.log_psi, line.log_scale))
-    frozen = frozen._replace(
-        end=common.end + xp.zeros_like(step), smoothed=common.smoothed + xp.zeros_like(step)
-    )
+    of_law = rows.errors(stage, planned, frozen, line.nodes, (line.log_psi, line.log_scale))
+    lane = xp.zeros_like(frozen.step)
+    frozen = frozen._replace(end=of_law.end + lane, smoothed=of_law.smoothed + lane)
+    # The cumulant of the Gaussian that makes psi fall.
     smoothing = 0.5 * frozen.smoothed * planned.tilt * (planned.tilt + 1.0)
     line = line._replace(log_scale=line.log_scale + smoothing)
-    empty = xp.zeros((stage.blocks, stage.points, *epsilon.shape))
-    kinds = (terms.own, terms.slope_of, terms.density_of)[: 3 if rows.smooths else 2]
-
-    def of_block(index: Index | int, state: tuple[Any, Pair]) -> tuple[Any, Pair]:
-        found = terms.block(stage, rows, frozen, line, index)
-        noise = errors.noise_of(stage, rows, frozen, common, line, found)
-        pairs = [kind(frozen, found) for kind in kinds]
-        put = tuple(
-            (updated(old[0], index, new[0]), updated(old[1], index, new[1]))
-            for old, new in zip(state[0], pairs, strict=True)
-        )
-        return put, (state[1][0] + noise[0], state[1][1] + noise[1])
-
-    state = ((empty, empty),) * len(kinds), (common.truncation, xp.zeros_like(step))
-    pairs, noise = terms.over_blocks(stage, blocks, of_block, state)
-    lost = rows.lost(stage, planned, place, line.log_psi)
-    relative = xp.expm1(xp.minimum(rows.relative_error + common.of_scale, LARGEST_LOG))
+    pairs, noise = _inverted(stage, rows, frozen, line, of_law)
+    lost, tilted_lost = rows.lost(stage, planned, place, line.log_psi)
     sum_errors = Errors(
-        line.log_scale,
-        noise,
-        lost[0],
-        lost[1],
-        planned.bounds,
-        planned.period,
-        relative,
-        common.truncation,
+        log_scale=line.log_scale,
+        noise=noise,
+        lost=lost,
+        tilted_lost=tilted_lost,
+        bounds=planned.bounds,
+        period=planned.period,
+        relative=xp.expm1(xp.minimum(rows.relative_error + of_law.of_scale, LARGEST_LOG)),
+        truncation=of_law.truncation,
     )
     return Curve(stage, pairs, sum_errors, frozen)
+
+
+def _fixed(
+    stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | int
+) -> FrozenContour:
+    """The plan's contour, without an end, not smoothed."""
+    step = 2.0 * xp.pi / planned.period
+    return FrozenContour(
+        place=place,
+        height=rows.height(stage, place, planned),
+        tilt=planned.tilt,
+        step=step,
+        epsilon=planned.epsilon,
+        log_unit=planned.log_unit,
+        blocks=blocks,
+        end=xp.full_like(step, xp.inf),
+        smoothed=xp.zeros_like(step),
+    )
+
+
+def _inverted(
+    stage: Stage, rows: Rows, frozen: FrozenContour, line: terms.Line, of_law: ErrorParts
+) -> tuple[tuple[Pair, ...], Pair]:
+    """Terms of delta, its slope, maybe its density, and the errors of their sums."""
+    kinds = (terms.own, terms.slope_of, terms.density_of)[: 3 if rows.smooths else 2]
+
+    def add_block(index: Index | int, sums: Any) -> Any:
+        block = terms.block(stage, rows, frozen, line, index)
+        noise = errors.noise_of(stage, rows, frozen, of_law, line, block)
+        pairs = tuple(
+            tuple(updated(x, index, y) for x, y in zip(old, kind(frozen, block), strict=True))
+            for old, kind in zip(sums[0], kinds, strict=True)
+        )
+        return pairs, tuple(x + y for x, y in zip(sums[1], noise, strict=True))
+
+    empty = xp.zeros((stage.blocks, stage.points, *frozen.epsilon.shape))
+    start = ((empty, empty),) * len(kinds), (of_law.truncation, xp.zeros_like(frozen.step))
+    return terms.over_blocks(stage, frozen.blocks, add_block, start)
 
 
 class _Search(NamedTuple):

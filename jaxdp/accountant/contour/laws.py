@@ -28,7 +28,7 @@ from jaxdp.accountant.contour.nodes import (
     sums,
 )
 from jaxdp.accountant.contour.rare_losses import Cut, cut, next_depth
-from jaxdp.accountant.contour.rows import Parts, Plan
+from jaxdp.accountant.contour.rows import Parts, Plan, Rows
 from jaxdp.accountant.contour.transform import INNER
 from jaxdp.accountant.tables import Table
 from jaxdp.dominating_pair.base import MASS_ERROR
@@ -60,16 +60,15 @@ class _Law(NamedTuple):
     log_left_out: Reals  # (lanes,): log of the probability that some loss lies at no node
 
 
-class Laws(_Law):
+class Laws(_Law, Rows):
     """Releases of any noise as rows of the engine."""
 
+    candidates: ClassVar[np.ndarray] = TILTS
     smooths: ClassVar[bool] = True
     refines: ClassVar[bool] = True
     least_unit: ClassVar[float] = -1e5  # chosen: no contour resolves losses of so small a delta
     large_terms: ClassVar[float] = 4.0  # chosen: both rules differ by 1e-11
-    sign: ClassVar[float] = 1.0
-    composed_error: ClassVar[float] = _COMPOSED
-    relative_error: ClassVar[float] = 0.0
+    composed_error = _COMPOSED
 
     @property
     def parameters(self) -> tuple[Reals, ...]:
@@ -85,10 +84,6 @@ class Laws(_Law):
     def power(self, tilt: Reals) -> Reals:
         """The tilt itself, as masses are those under P."""
         return tilt[..., None, :] + xp.zeros_like(self.number)
-
-    def tilts(self, lanes: Reals) -> Reals:
-        """`TILTS` for every lane."""
-        return xp.broadcast_to(xp.asarray(TILTS)[:, None], (len(TILTS), *lanes.shape))
 
     def placed(self, stage: Stage, log_delta: Reals) -> Cut:
         """The law without rare large losses."""
@@ -133,17 +128,9 @@ class Laws(_Law):
         )
         return Nodes(xp.mean(loss, 1), logsumexp(log_weight, axis=1))
 
-    def order(self) -> tuple[Any, int]:
-        """Losses rise."""
-        return False, 1
-
     def centre(self, weight: Reals, loss: Reals) -> Reals:
         """The mean loss at each tilt."""
         return xp.sum(weight * loss, 1, keepdims=True)
-
-    def log_edge(self, stage: Stage, exponent: Reals) -> float:
-        """A law ends smoothly, or with all of its mass."""
-        return -xp.inf
 
     def height(self, stage: Stage, place: Cut, plan: Plan) -> Reals:
         """Nodes lie on the real axis."""

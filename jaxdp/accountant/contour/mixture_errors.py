@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Reals
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP
 from jaxdp.accountant.contour import cutoff
 from jaxdp.accountant.contour.mixture_law import (
@@ -157,38 +157,59 @@ def _of_bulk(at: At) -> tuple[Reals, ...]:
     return OF_ALL * above, never, xp.sum(of.number * falls, 0), edge
 
 
+class _Lines(NamedTuple):
+    """Sums of moduli along horizontal lines, and along curves that rise like the loss."""
+
+    above: Row  # on lines `RISES` nodes above the contour (rises, phases, lanes)
+    is_inside: Bools  # True for the lines of `above` inside the strip
+    axis: Row  # on the real axis (phases, lanes)
+    rising: Row  # on the curves of `_rising`
+
+
 def _of_smooth(at: At) -> tuple[Reals, ...]:
     """Quadrature, truncation and ends of a law with a smooth cutoff, from every other node."""
-    stage, of, line, place = at.stage, at.of, at.line, at.frozen.place
-    spacing, strip = place.spacing, STRIP * of.strip
-    rises = stage.height + xp.asarray((*RISES, -stage.height))[:, None, None]
-    heights = rises * spacing  # the last is the real axis, below the contour
-    inside = heights < strip
-    flat = xp.where(inside, heights, 0.5 * strip)[:, None]
+    lines = _lines(at)
+    quadrature = (_quadrature(at, lines, sums) for sums in ("total", "turns"))
+    return *quadrature, _truncation(at, lines), _edge(at, lines)
+
+
+def _lines(at: At) -> _Lines:
+    place, strip = at.frozen.place, STRIP * at.of.strip
+    rises = at.stage.height + xp.asarray((*RISES, -at.stage.height))[:, None, None]
+    heights = rises * place.spacing  # the last is 0, the real axis
+    is_inside = heights < strip
+    flat = xp.where(is_inside, heights, 0.5 * strip)[:, None]
     flat = xp.broadcast_to(flat, (len(rises), *place.x[::2].shape))
-    rising = _rising(of, place, at.end)
-    curves = xp.concatenate([flat, rising[0]]), xp.concatenate([0.0 * flat, rising[1]])
-    row = _rows(at, curves)
-    count = len(RISES)
+    curves, slopes = _rising(at.of, place, at.end)
+    row = _rows(at, (xp.concatenate([flat, curves]), xp.concatenate([0.0 * flat, slopes])))
+    n = len(RISES)
+    above, axis, rising = (Row(*(x[i] for x in row)) for i in (slice(n), n, slice(n + 1, None)))
+    return _Lines(above, is_inside[:n], axis, rising)
+
+
+def _quadrature(at: At, lines: _Lines, sums: str) -> Reals:
+    """Error of the trapezoidal rule: from above at the best rise, and from below."""
     share = 2.0 * np.exp(-2.0 * np.pi * np.asarray(RISES))[:, None, None]
-    below = np.exp(-2.0 * np.pi * stage.height)
-    found = []
-    for sums in (row.total, row.turns):
-        best = xp.min(xp.where(inside[:count], share * sums[:count], xp.inf), 0)
-        found.append(OF_ALL * (best + below * sums[count]))
-    main = xp.hypot(*line.weight)
-    falls = xp.log(xp.sum(main * xp.exp(-at.end * line.loss[1]), 0))
-    truncated = xp.sum(of.number * falls, 0)
-    others = xp.sum(of.number * xp.log(row.damped[count + 1 :]), 1)
-    truncated = xp.minimum(truncated, xp.min(others, 0))
-    # The law goes on beyond its last node; where it does not fall there, it ends sharply.
-    main = of.by_mixture(main)
-    does_fall = (main[:, -1] <= 0.5 * main[:, -2]) & (main[:, 0] <= 0.5 * main[:, 1])
-    does_fall, last = xp.all(does_fall, 0), xp.sum(main[:, 0] + main[:, -1], 0)
-    ends = xp.max(xp.where(inside[:count], row.ends[:count], 0.0), 0)
-    sharp = (4.0 + 2.0 * (stage.height + RISES[-1])) * xp.maximum(ends, last)
-    edge = xp.where(does_fall, xp.minimum(4.0 * last, sharp), sharp)
-    return *found, truncated, edge
+    from_above = xp.where(lines.is_inside, share * getattr(lines.above, sums), xp.inf)
+    from_below = np.exp(-2.0 * np.pi * at.stage.height) * getattr(lines.axis, sums)
+    return OF_ALL * (xp.min(from_above, 0) + from_below)
+
+
+def _truncation(at: At, lines: _Lines) -> Reals:
+    """log of the best bound on |phi|^n at the end: on the contour's line, or on a rising curve."""
+    on_line = xp.sum(xp.hypot(*at.line.weight) * xp.exp(-at.end * at.line.loss[1]), 0)
+    on_curves = xp.sum(at.of.number * xp.log(lines.rising.damped), 1)
+    return xp.minimum(xp.sum(at.of.number * xp.log(on_line), 0), xp.min(on_curves, 0))
+
+
+def _edge(at: At, lines: _Lines) -> Reals:
+    """Mass beyond the last nodes; where the law does not fall there, it ends sharply."""
+    modulus = at.of.by_mixture(xp.hypot(*at.line.weight))
+    falls = (modulus[:, -1] <= 0.5 * modulus[:, -2]) & (modulus[:, 0] <= 0.5 * modulus[:, 1])
+    last = xp.sum(modulus[:, 0] + modulus[:, -1], 0)
+    ends = xp.max(xp.where(lines.is_inside, lines.above.ends, 0.0), 0)
+    sharp = (4.0 + 2.0 * (at.stage.height + RISES[-1])) * xp.maximum(ends, last)
+    return xp.where(xp.all(falls, 0), xp.minimum(4.0 * last, sharp), sharp)
 
 
 def _rising(of: Components, place: Place, end: Reals) -> tuple[Reals, Reals]:

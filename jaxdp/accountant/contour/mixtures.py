@@ -25,7 +25,7 @@ from jaxdp.accountant.contour.nodes import (
     Sums,
     log_of,
 )
-from jaxdp.accountant.contour.rows import Parts, Plan
+from jaxdp.accountant.contour.rows import Parts, Plan, Rows
 from jaxdp.dominating_pair.public_coin import COIN
 
 # Step of means that are 0. derived: its strip is a number
@@ -36,16 +36,14 @@ SLACK = 0.5  # nats of slack for every other real node. measured: errors below 1
 MOST_GAP = 0.3  # largest error of every other node, over log psi, that is squared. chosen
 WIDEST = 0.5  # spacing at which both sums can err alike. chosen: half of the noise
 
-
 # Least log of a unit; below, only Chernoff's bounds serve. chosen
 LEAST_UNIT = -700.0
 
 
-class Mixtures(Components):
+class Mixtures(Components, Rows):
     """Sampled Gaussians as rows of the engine: a shifted trapezoidal rule (`mixture_law`)."""
 
-    smooths: ClassVar[bool] = False
-    refines: ClassVar[bool] = False
+    candidates: ClassVar[np.ndarray] = TILTS
     least_unit: ClassVar[float] = LEAST_UNIT
     # derived: e^13 40 ULP is 4e-9
     large_terms: ClassVar[float] = 13.0
@@ -60,11 +58,6 @@ class Mixtures(Components):
         return stage.nodes
 
     @property
-    def log_finite(self) -> float:
-        """log of the probability that all losses are finite: always 0."""
-        return 0.0
-
-    @property
     def composed_error(self) -> Any:
         """Slack of every other node, and the error of public coins."""
         return SLACK + self.relative_error
@@ -73,10 +66,6 @@ class Mixtures(Components):
     def relative_error(self) -> Any:
         """log of delta's largest relative error from public coins: P's or Q's in each release."""
         return (COIN if self.mixtures > 1 else 0.0) * xp.sum(self.number, 0)
-
-    def tilts(self, lanes: Reals) -> Reals:
-        """`TILTS` for every lane."""
-        return xp.broadcast_to(xp.asarray(TILTS)[:, None], (len(TILTS), *lanes.shape))
 
     def placed(self, stage: Stage, log_delta: Reals) -> Place:
         """Place of nodes that leave out e^-depth of delta."""
@@ -111,17 +100,9 @@ class Mixtures(Components):
         loss, log_weight = nodes.loss[::2], nodes.log_weight[::2]
         return Nodes(loss, log_weight + xp.log(2.0), 2.0 * nodes.spacing)
 
-    def coarse(self, nodes: Nodes) -> Nodes:
-        """The same nodes."""
-        return nodes
-
     def order(self) -> tuple[Any, int]:
         """Losses fall where a record is added; nodes of mixtures follow each other."""
         return self.sign < 0, self.mixtures
-
-    def centre(self, weight: Reals, loss: Reals) -> float:
-        """Few samples hold the record, so that most losses are near 0."""
-        return 0.0
 
     def log_edge(self, stage: Stage, exponent: Reals) -> Reals:
         """log of the modulus at the last nodes."""

@@ -1,34 +1,28 @@
-"""Protocol of rows, the releases of a composition: phases of equal releases, lanes last.
+"""Rows: the releases of a composition as phases of equal releases, lanes last.
 
 `mixtures` makes the rows of sampled Gaussians, which are analytic off the real axis, and `laws` the
 rows of any other loss from its quadrature nodes. The engine knows no noise. A row knows the error
-of each of its sums, and has these members, arrays (phases, lanes) or (lanes,), with nodes first:
-
-| member | meaning |
-|---|---|
-| `number`, `variance`, `log_finite` | releases; mu^2 of Gaussians beside them; log P[L < inf] |
-| `sign`, `power(tilt)` | the loss is sign * l, and psi(p) = E e^(p l) its moments at a tilt |
-| `placed(stage, log_delta)` | place of the nodes of a law that leaves out far less than delta |
-| `on_axis(stage, place)`, `psi(...)` | the law on real nodes; log psi and its error |
-| `tilts(lanes)`, `large_terms` | tilts to try; nats above delta from which terms lose digits |
-| `by_loss`, `order`, `coarse`, `centre`, `log_edge` | nodes for estimates |
-| `height(...)`, `on_line(...)` | height of the contour's nodes, NaN for none; the law on them |
-| `errors(...)`, `phi_error(...)` | `Parts` of a contour's error; error of phi at heights |
-| `lost(...)` | mass beyond the nodes in the unit of the plan: untilted, and tilted at its epsilon |
-| `composed_error`, `relative_error` | error of a cumulant beyond psi's; log of 1 + that of delta |
-| `least_unit` | least log delta that a contour resolves |
-| `smooths`, `refines` | True if a Gaussian may make psi fall; if tilts near the best are tried |
-| `slopes(stage, frozen, of_mass, of_loss)` | slopes in the parameters, from those at nodes |
+of each of its sums.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
-
-Rows: TypeAlias = Any  # `Mixtures` or `Laws`
+from jaxdp.accountant.contour.nodes import (
+    FrozenContour,
+    LineNodes,
+    Nodes,
+    Pair,
+    Psi,
+    Stage,
+    Sums,
+)
 
 
 class Bounds(NamedTuple):
@@ -58,3 +52,106 @@ class Parts(NamedTuple):
     of_scale: Any = 0.0  # log of 1 + the relative error of the moment at the tilt (lanes,)
     end: Any = xp.inf  # height from which on no point counts (lanes,)
     smoothed: Any = 0.0  # variance of the Gaussian that makes psi fall (lanes,)
+
+
+class Rows(ABC):
+    """Base of rows: arrays (phases, lanes) or (lanes,), with nodes first.
+
+    `place` is the place of the nodes of a law that leaves out far less than delta.
+    """
+
+    # Hints.
+    candidates: ClassVar[np.ndarray]  # tilts to try, the first one near 0
+    large_terms: ClassVar[float]  # nats above delta from which on terms lose digits
+    least_unit: ClassVar[float]  # least log delta that a contour resolves
+    smooths: ClassVar[bool] = False  # True if a Gaussian may make psi fall
+    refines: ClassVar[bool] = False  # True if tilts near the best are tried
+
+    # The law. `number` of releases (phases, lanes), `variance` mu^2 of Gaussians beside them.
+    number: Any
+    variance: Any
+    log_finite: Any = 0.0  # log P[L < inf]
+    sign: Any = 1.0  # the loss is sign * l
+    # Errors of a cumulant beyond psi's, and log of 1 + that of delta.
+    composed_error: Any = 0.0
+    relative_error: Any = 0.0
+
+    @property
+    @abstractmethod
+    def parameters(self) -> tuple[Reals, ...]:
+        """Arrays that are NaN where a parameter is bad."""
+
+    @abstractmethod
+    def nodes(self, stage: Stage) -> int:
+        """Number of nodes of all phases, with axes reversed."""
+
+    @abstractmethod
+    def power(self, tilt: Reals) -> Reals:
+        """The power p of psi(p) = E e^(p l) at a tilt of the loss, for every phase."""
+
+    @abstractmethod
+    def placed(self, stage: Stage, log_delta: Reals) -> Any:
+        """Place of nodes for log delta."""
+
+    @abstractmethod
+    def on_axis(self, stage: Stage, place: Any) -> Nodes:
+        """The law on real nodes."""
+
+    @abstractmethod
+    def psi(self, place: Any, nodes: Nodes, power: Reals, found: Sums) -> Psi:
+        """log psi, and its error."""
+
+    @abstractmethod
+    def by_loss(self, nodes: Nodes) -> Nodes:
+        """Nodes in the order of their losses, for estimates."""
+
+    @abstractmethod
+    def height(self, stage: Stage, place: Any, plan: Plan) -> Reals:
+        """Height of the contour's nodes; NaN where there is none."""
+
+    @abstractmethod
+    def on_line(self, stage: Stage, frozen: FrozenContour, log_psi: Reals) -> LineNodes:
+        """The law on the contour's nodes."""
+
+    @abstractmethod
+    def errors(
+        self, stage: Stage, plan: Plan, frozen: FrozenContour, line: LineNodes, logs: Pair
+    ) -> Parts:
+        """Errors of a contour from its law, and its end."""
+
+    @abstractmethod
+    def phi_error(self, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
+        """Error of phi at heights (points, 1, lanes)."""
+
+    @abstractmethod
+    def lost(self, stage: Stage, plan: Plan, place: Any, log_psi: Reals) -> tuple[Reals, Reals]:
+        """Mass beyond the nodes in the unit of the plan: untilted, and tilted at its epsilon."""
+
+    @abstractmethod
+    def slopes(self, stage: Stage, frozen: FrozenContour, of_mass: Pair, of_loss: Pair) -> Any:
+        """Slopes in the parameters, from slopes at nodes."""
+
+    def log_lost(self, place: Any) -> Any:
+        """log of the mass beyond the nodes, where tilts near the best are tried."""
+        return -xp.inf
+
+    def tilts(self, lanes: Reals) -> Reals:
+        """The candidates for every lane."""
+        tilts = self.candidates
+        return xp.broadcast_to(xp.asarray(tilts)[:, None], (len(tilts), *lanes.shape))
+
+    def coarse(self, nodes: Nodes) -> Nodes:
+        """The nodes on which a tilt is searched."""
+        return nodes
+
+    def order(self) -> tuple[Any, int]:
+        """True where losses fall along the nodes; the number of laws that follow each other."""
+        return False, 1
+
+    def centre(self, weight: Reals, loss: Reals) -> Any:
+        """The loss around which most of a tilted law lies."""
+        return 0.0
+
+    def log_edge(self, stage: Stage, exponent: Reals) -> Any:
+        """log of the modulus at the last nodes."""
+        return -xp.inf

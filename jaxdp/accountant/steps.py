@@ -1,0 +1,90 @@
+"""Engines, the rows of the decision table, and the lanes for which a step runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from jaxdp._core.devices import default_platform
+from jaxdp._core.namespace import xp
+from jaxdp._core.types import Bools, Lanes, Reals
+from jaxdp.accountant.batch import Batch
+from jaxdp.accountant.bounds import LogBounds
+
+Question: TypeAlias = Literal["log delta", "epsilon"]
+# Maps a batch, the bounds found before and a level of effort to bounds.
+Solve: TypeAlias = Callable[[Batch, LogBounds, Any], LogBounds]
+# Maps bounds to the widths of their brackets.
+Width: TypeAlias = Callable[[LogBounds], Reals]
+
+# Traced lanes evaluated side by side. chosen: on a CPU padding costs as much as lanes
+PACK = {"cpu": 8, "other": 256}
+# Value of `Row.above` with which a step runs for every lane. chosen: no width is negative
+ALWAYS = -1.0
+
+
+def of_platform(sizes: dict[str, int]) -> int:
+    """The size for the platform that computes here: "cpu", or "other" for any other device."""
+    return sizes["cpu" if default_platform() == "cpu" else "other"]
+
+
+class Engine(NamedTuple):
+    """Bounds for one question, as pure functions of a batch."""
+
+    concrete: Solve
+    traced: Solve
+    pack: Callable[[], int] = lambda: of_platform(PACK)  # traced lanes side by side
+    least: float = -np.inf  # upper bound below which it does not run
+    replaces: bool = False  # its bounds replace those before
+    # It gets all directions of a lane, whose number is its level.
+    is_joint: bool = False
+
+
+class Row(NamedTuple):
+    """A row of the decision table: an engine, and the lanes for which it runs."""
+
+    engine: str
+    above: float = 0.0  # width of a bracket above which it runs
+    levels: tuple[int, ...] = (1,)  # efforts, one after the other while a bracket is wide
+    concrete_only: bool = False  # traced lanes skip it
+    more_than: int = 0  # it runs only for batches of more lanes
+    if_unanswered: bool = False  # it skips concrete lanes with a lower bound from the first step
+    # A concrete lane goes to the next level if the last one left at most this share of its bracket.
+    most_left: float = np.inf
+    most: float = np.inf  # width above which it does not
+
+
+class Step(NamedTuple):
+    """A row, and its engine for a question."""
+
+    engine: Engine
+    row: Row
+
+
+def unknown(values: Lanes) -> LogBounds:
+    """Infinite bounds of every lane."""
+    infinite = xp.full(values.shape, xp.inf)
+    return LogBounds(-infinite, infinite)
+
+
+def worse(bounds: LogBounds, directions: int) -> LogBounds:
+    """The larger bounds of all directions (lanes,)."""
+    if directions == 1:
+        return bounds
+    return LogBounds(*(xp.max(x.reshape(directions, -1), axis=0) for x in bounds))
+
+
+def goes_on(step: Step, width: Width, known: LogBounds, directions: int, only_worst: bool) -> Bools:
+    """True for the lanes (directions * lanes,) for which the step runs."""
+    above = step.row.above
+    if above == ALWAYS:
+        return xp.ones(known.upper.shape, bool)
+    worst = worse(known, directions)
+    by_direction = LogBounds(*(x.reshape(directions, -1) for x in known))
+    is_wide = (width(worst) > above) & ~(worst.upper < step.engine.least)
+    if only_worst:
+        return (is_wide[None] & (by_direction.upper == worst.upper[None])).ravel()
+    is_better = (by_direction.upper < worst.lower[None]) | (width(by_direction) <= above)
+    return (is_wide[None] & ~is_better).ravel()
