@@ -85,8 +85,13 @@ def _record(value: Any) -> dict[str, Any]:
     kind = type(value).__name__
     if _KINDS.get(kind) is not type(value):
         raise ValueError(f"a loss of {kind} has no file format: {', '.join(_KINDS)} have")
-    fields = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    fields = {name: _plain(getattr(value, name)) for name in _names(type(value))}
     return {"kind": kind, **fields}
+
+
+def _names(cls: type) -> tuple[str, ...]:
+    """The fields of a kind that are stored: those that its representation shows."""
+    return tuple(f.name for f in dataclasses.fields(cls) if f.repr)
 
 
 def _plain(value: Any) -> Any:
@@ -142,7 +147,7 @@ def _built(kind: str, plain: dict[str, Any]) -> Any:
     """The record of this kind, by its constructor, which checks ranges."""
     cls = _KINDS[checks.one_of("kind", kind, tuple(_KINDS))]
     hints = typing.get_type_hints(cls)
-    names = tuple(f.name for f in dataclasses.fields(cls))
+    names = _names(cls)
     fields = dict(zip(names, map(_value, fields_of(kind, plain, names)), strict=True))
     for name, value in fields.items():
         hint = typing.get_origin(hints[name])
