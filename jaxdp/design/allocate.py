@@ -7,6 +7,7 @@ larger ones need not.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -20,12 +21,14 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.design.calibrate import calibrate
+from jaxdp.design.families import Family, known
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.mechanism import Mechanism
+from jaxdp.noise.base import Noise
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
@@ -48,7 +51,7 @@ _FARTHEST = 1e2
 
 @in_float64
 def allocate(
-    family: str,
+    family: Family,
     sensitivities: ArrayLike,
     budget: BudgetLike | GDP | PureDP | ZCDP,
     weights: ArrayLike | None = None,
@@ -60,7 +63,8 @@ def allocate(
     """Noise scales, one a coordinate, that keep a budget when all coordinates are released.
 
     Args:
-        family: "gaussian", "laplace", "discrete_gaussian" or "discrete_laplace".
+        family: "gaussian", "laplace", "discrete_gaussian" or "discrete_laplace"; or the class of
+            your own noise of one scale, by `allocate_exact`.
         sensitivities: l_j, (..., K), of the coordinates, all at once; whole for integer noise.
         budget: a `Budget` or (epsilon, delta) of shape (...), epsilon in nats; or a `GDP` for the
             Gaussian, a `ZCDP` for both Gaussians, a `PureDP` for the Laplaces.
@@ -92,6 +96,10 @@ def allocate(
     >>> print(dp.allocate("gaussian", [1.0, 4.0], (1.0, 1e-5)).round(3))
     [ 8.342 16.684]
     """
+    if isinstance(family, type):
+        family = known("family", family)
+    if isinstance(family, type):
+        return _own(family, method, counts)(sensitivities, as_budget(budget), weights, power)
     _check_choices(family, method, weights)
     budget = _in_a_kind(budget)
     if method == "exact":
@@ -107,6 +115,13 @@ def allocate(
     level = checks.guard(_level(family, budget))
     scales = _allocate(_closed(family), method, finite, level, weights, power, counts)
     return _composed(family, scales, finite, counts, budget) if family in _INTEGERS else scales
+
+
+def _own(family: type[Noise], method: str, counts: ArrayLike | None) -> Callable[..., Reals]:
+    """`allocate_exact` of a noise of one scale."""
+    if method not in ("inid", "exact") or counts is not None:
+        raise ValueError("your own noise needs method 'inid' or 'exact' and counts None")
+    return partial(allocate_exact, family(xp.ones(())))  # pyright: ignore[reportCallIssue]
 
 
 def _in_a_kind(budget: object) -> Budget | GDP | PureDP | ZCDP:
