@@ -7,8 +7,8 @@ larger ones need not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -96,18 +96,11 @@ def allocate(
     >>> print(dp.allocate("gaussian", [1.0, 4.0], (1.0, 1e-5)).round(3))
     [ 8.342 16.684]
     """
-    if isinstance(family, type):
-        family = known("family", family)
-    if isinstance(family, type):
-        return _own(family, method, counts)(sensitivities, as_budget(budget), weights, power)
-    _check_choices(family, method, weights)
-    budget = _in_a_kind(budget)
-    if method == "exact":
-        if family == "laplace" and isinstance(budget, Budget) and not _is_pure(budget):
-            if counts is not None:
-                raise ValueError("counts must be None with method 'exact': list the coordinates")
-            return allocate_exact(Laplace(1.0), sensitivities, budget, weights, power)
-        method = "inid"
+    family, budget = _checked(family, method, weights), _in_a_kind(budget)
+    noise = _by_search(family, method, budget, counts)
+    if noise is not None:
+        return allocate_exact(noise, sensitivities, as_budget(budget), weights, power)
+    method = "inid" if method == "exact" else method
     finite = _finite_sensitivities(family, sensitivities)
     weights = checks.positive("weights", 1.0 if weights is None else weights)
     counts = checks.whole("counts", 1.0 if counts is None else counts)
@@ -117,11 +110,19 @@ def allocate(
     return _composed(family, scales, finite, counts, budget) if family in _INTEGERS else scales
 
 
-def _own(family: type[Noise], method: str, counts: ArrayLike | None) -> Callable[..., Reals]:
-    """`allocate_exact` of a noise of one scale."""
-    if method not in ("inid", "exact") or counts is not None:
-        raise ValueError("your own noise needs method 'inid' or 'exact' and counts None")
-    return partial(allocate_exact, family(xp.ones(())))  # pyright: ignore[reportCallIssue]
+def _by_search(family: Family, method: str, budget: object, counts: object) -> Noise | None:
+    """The unit noise of `allocate_exact`, if no closed form serves: your own, or exact Laplaces."""
+    is_own = isinstance(family, type)
+    is_laplace = family == "laplace" and isinstance(budget, Budget) and not _is_pure(budget)
+    if not is_own and not (method == "exact" and is_laplace):
+        return None
+    if counts is not None or method not in ("inid", "exact"):
+        name = family.name if is_own else family
+        raise ValueError(
+            f"counts must be None and method 'inid' or 'exact' for {name}, got method {method!r}: "
+            "list the coordinates"
+        )
+    return family(xp.ones(())) if is_own else Laplace(1.0)  # pyright: ignore[reportCallIssue]
 
 
 def _in_a_kind(budget: object) -> Budget | GDP | PureDP | ZCDP:
@@ -156,11 +157,14 @@ def _composed(
     return xp.where(scales > 0, factor[..., None] * scales, scales)
 
 
-def _check_choices(family: str, method: str, weights: ArrayLike | None) -> None:
-    checks.one_of("family", family, FAMILIES)
+def _checked(family: Family, method: str, weights: ArrayLike | None) -> Any:
+    family = known("family", family) if isinstance(family, type) else family
+    if isinstance(family, str):
+        checks.one_of("family", family, FAMILIES)
     checks.one_of("method", method, (*METHODS, "exact"))
     if weights is not None and method not in ("inid", "exact"):
         raise ValueError(f"weights belong to methods 'inid' and 'exact', got method {method!r}")
+    return family
 
 
 def _finite_sensitivities(family: str, sensitivities: ArrayLike) -> Reals:

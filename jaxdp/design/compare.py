@@ -109,7 +109,7 @@ def _checked(
     families: Sequence[Family], count: ArrayLike, profile: bool, integers: bool
 ) -> list[Family]:
     names = [known("families", family) for family in families]
-    names += [name for name in _INTEGERS if integers and name not in names]
+    names = names + [name for name in _INTEGERS if integers and name not in names]
     for name in names:
         if profile and name in (*_INTEGERS, "staircase"):
             raise ValueError(f"a profile scales its noise, which {name} does not allow")

@@ -169,7 +169,7 @@ def allocation(ratio: ArrayLike, steps: int) -> Allocation:
     )
 
 
-def _by_lane(function: Callable[..., Any], of_lane: tuple[Any, ...], *values: Reals) -> Any:
+def _by_lane(function: Callable[..., Any], of_lane: tuple[Any, ...], *values: Any) -> Any:
     """function(*of_lane, *values) of every element of the batch; values are numbers or vectors."""
     lane_shape = of_lane[0].ratio.shape
     shape = xp.broadcast_shapes(lane_shape, *(x.shape for x in values))
