@@ -100,7 +100,7 @@ def allocate(
     noise = _by_search(family, method, budget, counts)
     if noise is not None:
         return allocate_exact(noise, sensitivities, as_budget(budget), weights, power)
-    method = "inid" if method == "exact" else method
+    family, method = str(family), "inid" if method == "exact" else method
     finite = _finite_sensitivities(family, sensitivities)
     weights = checks.positive("weights", 1.0 if weights is None else weights)
     counts = checks.whole("counts", 1.0 if counts is None else counts)

@@ -28,7 +28,6 @@ from jaxdp._numeric.sum_density import LogDensity
 from jaxdp.dominating_pair.allocation_profile import (
     LEAST_RATIO,
     Lane,
-    Panels,
     known_lanes,
     log_deltas,
     panels_of,
@@ -60,11 +59,11 @@ class Allocation(DominatingPair):
     log_density: tuple[Reals, ...] = ()
     log_error: tuple[Reals, ...] = ()
     log_left_out: Reals | None = None
-    ratio: Reals = math.nan
-    added: Reals = math.nan
+    ratio: Reals = math.nan  # pyright: ignore[reportAssignmentType]
+    added: Reals = math.nan  # pyright: ignore[reportAssignmentType]
     steps: int | None = static(default=None, repr=False)
-    lanes: Lane | None = dataclasses.field(default=None, repr=False)
-    panels: Panels | None = dataclasses.field(default=None, repr=False)
+    lanes: Any = dataclasses.field(default=None, repr=False)
+    panels: Any = dataclasses.field(default=None, repr=False)
 
     def prepared(self) -> Allocation:
         """The pair with its density; lanes of a traced ratio one after the other."""
@@ -72,8 +71,9 @@ class Allocation(DominatingPair):
             return self
         if self.steps is None:
             values, errors = (xp.stack(x, axis=-1) for x in (self.log_density, self.log_error))
-            density = LogDensity(self.centre, self.width, self.low, self.step, values)
-            lanes = Lane(density, errors, self.log_left_out, self.ratio)
+            ends: Any = self.centre, self.width, self.low, self.step
+            left_out: Any = self.log_left_out
+            lanes = Lane(LogDensity(*ends, values), errors, left_out, self.ratio)
         else:
             of_ratio = functools.partial(traced_lane, steps=self.steps)
             shape, lanes = xp.shape(self.ratio), lax.map(of_ratio, self.ratio.reshape(-1))
