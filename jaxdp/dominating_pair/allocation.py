@@ -71,9 +71,9 @@ class Allocation(DominatingPair):
             return self
         if self.steps is None:
             values, errors = (xp.stack(x, axis=-1) for x in (self.log_density, self.log_error))
-            ends: Any = self.centre, self.width, self.low, self.step
-            left_out: Any = self.log_left_out
-            lanes = Lane(LogDensity(*ends, values), errors, left_out, self.ratio)
+            known: Any = self
+            density = LogDensity(known.centre, known.width, known.low, known.step, values)
+            lanes = Lane(density, errors, known.log_left_out, self.ratio)
         else:
             of_ratio = functools.partial(traced_lane, steps=self.steps)
             shape, lanes = xp.shape(self.ratio), lax.map(of_ratio, self.ratio.reshape(-1))
