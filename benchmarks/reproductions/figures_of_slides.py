@@ -59,7 +59,7 @@ def grafting() -> Any:
     The published parameters are not printed; alpha = gamma here.
     """
     names = ("gaussian", "laplace", "flipped_huber")
-    return densities({name: MEMBERS[name].build(*jnp.ones(2)) for name in names}, 4.0, 8.0)
+    return densities({name: MEMBERS[name]._member(*jnp.ones(2)) for name in names}, 4.0, 8.0)
 
 
 def huber() -> Any:

@@ -144,7 +144,7 @@ def _shape_of(name: str, parameters: dict[str, float]) -> float:
 
 def _log_delta(name: str, log_shape: Any, log_deviation: Any, k: Any, e: Any) -> Any:
     """Of k coordinates, each moving by 1, with noise of this shape and standard deviation."""
-    noise = MEMBERS[name].build(jnp.exp(log_shape), jnp.exp(log_deviation))
+    noise = MEMBERS[name]._member(jnp.exp(log_shape), jnp.exp(log_deviation))
     return (k * dp.privacy_loss(dp.Mechanism(noise, 1.0))).log_delta(e)
 
 

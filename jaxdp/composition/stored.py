@@ -3,48 +3,57 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import inspect
 import math
+import pkgutil
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 
+from jaxdp import dominating_pair, noise
 from jaxdp._core import checks
 from jaxdp._core.types import Reals
 from jaxdp.accountant.composition import Term, Terms
-from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.allocation import Allocation
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.finite import Finite
-from jaxdp.dominating_pair.fixed_batch import FixedBatch
-from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
-from jaxdp.dominating_pair.known_guarantee import BoundedRange, RandomisedResponse, Response
-from jaxdp.dominating_pair.poisson import Poisson
-from jaxdp.dominating_pair.public_coin import PublicCoin
-from jaxdp.dominating_pair.replaced import Replaced
-from jaxdp.dominating_pair.sampled_group import SampledGroup
-from jaxdp.noise.discrete_gaussian import DiscreteGaussian
-from jaxdp.noise.discrete_laplace import DiscreteLaplace
-from jaxdp.noise.flipped_huber import FlippedHuber
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.laplace import Laplace
-from jaxdp.noise.offset_gaussian import OffsetGaussian
-from jaxdp.noise.staircase import Staircase
-from jaxdp.noise.subbotin import Subbotin
-from jaxdp.noise.truncated_laplace import TruncatedLaplace
+from jaxdp.noise.base import Noise
 
-_KINDS: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        *(Gaussian, Laplace, TruncatedLaplace, Staircase, FlippedHuber, OffsetGaussian, Subbotin),
-        *(DiscreteGaussian, DiscreteLaplace, Additive, Poisson, Replaced),
-        *(Response, RandomisedResponse, BoundedRange, Finite),
-        *(PublicCoin, FixedBatch, GaussianMixture, SampledGroup, Allocation),
-    )
-}
 # By how much the masses of a finite loss may miss 1. chosen: far above their rounding.
 _MASS_ERROR = 1e-9
+
+
+def kinds() -> dict[str, type]:
+    """Classes that have a file format: the package's by name, your own ones as "module:Class".
+
+    Your own class is found if it has been defined: reading a file imports nothing of yours.
+    """
+    for folder in (noise, dominating_pair):
+        for module in pkgutil.iter_modules(folder.__path__, f"{folder.__name__}."):
+            importlib.import_module(module.name)
+    found = (*_subclasses(Noise), *_subclasses(DominatingPair))
+    return {_kind_of(cls): cls for cls in found}
+
+
+def _subclasses(base: type) -> Iterator[type]:
+    """Records below a base, without noises that have static fields: these are not composed."""
+    for cls in base.__subclasses__():
+        yield from _subclasses(cls)
+        if dataclasses.is_dataclass(cls) and not inspect.isabstract(cls):
+            is_static = any(f.metadata.get("static") for f in dataclasses.fields(cls))
+            if not (is_static and issubclass(cls, Noise)):
+                yield cls
+
+
+def _kind_of(cls: type) -> str:
+    return cls.__name__ if _is_ours(cls) else f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.startswith("jaxdp.")
 
 
 def to_plain(terms: Terms) -> list[dict[str, Any]]:
@@ -73,8 +82,8 @@ def _term(row: Any) -> Term:
     pair, count = map(_value, fields_of("term", row, ("pair", "count")))
     count = checks.whole("count", count)
     if not isinstance(pair, DominatingPair):
-        kinds = ", ".join(k for k, cls in _KINDS.items() if issubclass(cls, DominatingPair))
-        raise ValueError(f"pair must be one of {kinds}, got {type(pair).__name__}")
+        names = ", ".join(k for k, cls in kinds().items() if issubclass(cls, DominatingPair))
+        raise ValueError(f"pair must be one of {names}, got {type(pair).__name__}")
     term = Term(pair, count)
     if term.count.ndim == 0:
         raise ValueError("count must have an axis along which releases compose, got shape ()")
@@ -82,11 +91,16 @@ def _term(row: Any) -> Term:
 
 
 def _record(value: Any) -> dict[str, Any]:
-    kind = type(value).__name__
-    if _KINDS.get(kind) is not type(value):
-        raise ValueError(f"a loss of {kind} has no file format: {', '.join(_KINDS)} have")
-    fields = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    kind, found = _kind_of(type(value)), kinds()
+    if found.get(kind) is not type(value):
+        raise ValueError(f"a loss of {kind} has no file format: {', '.join(found)} have")
+    fields = {name: _plain(getattr(value, name)) for name in _names(type(value))}
     return {"kind": kind, **fields}
+
+
+def _names(cls: type) -> tuple[str, ...]:
+    """The fields of a kind that are stored: those that its representation shows."""
+    return tuple(f.name for f in dataclasses.fields(cls) if f.repr)
 
 
 def _plain(value: Any) -> Any:
@@ -140,13 +154,20 @@ def _array(plain: Any) -> Reals:
 
 def _built(kind: str, plain: dict[str, Any]) -> Any:
     """The record of this kind, by its constructor, which checks ranges."""
-    cls = _KINDS[checks.one_of("kind", kind, tuple(_KINDS))]
-    hints = typing.get_type_hints(cls)
-    names = tuple(f.name for f in dataclasses.fields(cls))
+    found = kinds()
+    if ":" in kind and kind not in found:
+        raise ValueError(
+            f"kind {kind!r} is a class of your own that is not defined: import its module before "
+            "the loss is read"
+        )
+    checks.one_of("kind", kind, tuple(found))
+    cls = found[kind]
+    hints = typing.get_type_hints(cls) if _is_ours(cls) else {}
+    names = _names(cls)
     fields = dict(zip(names, map(_value, fields_of(kind, plain, names)), strict=True))
     for name, value in fields.items():
-        hint = typing.get_origin(hints[name])
-        hint = tuple if hint is tuple else hints[name]
+        hint = hints.get(name, object)
+        hint = tuple if typing.get_origin(hint) is tuple else hint
         if not isinstance(value, hint):
             raise ValueError(f"{name} of {kind} must be {hint}, got {type(value).__name__}")
     if cls is Finite:

@@ -8,6 +8,7 @@ larger ones need not.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +21,14 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.design.calibrate import calibrate
+from jaxdp.design.families import Family, known
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.mechanism import Mechanism
+from jaxdp.noise.base import Noise
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
@@ -48,7 +51,7 @@ _FARTHEST = 1e2
 
 @in_float64
 def allocate(
-    family: str,
+    family: Family,
     sensitivities: ArrayLike,
     budget: BudgetLike | GDP | PureDP | ZCDP,
     weights: ArrayLike | None = None,
@@ -60,7 +63,8 @@ def allocate(
     """Noise scales, one a coordinate, that keep a budget when all coordinates are released.
 
     Args:
-        family: "gaussian", "laplace", "discrete_gaussian" or "discrete_laplace".
+        family: "gaussian", "laplace", "discrete_gaussian" or "discrete_laplace"; or the class of
+            your own noise of one scale, by `allocate_exact`.
         sensitivities: l_j, (..., K), of the coordinates, all at once; whole for integer noise.
         budget: a `Budget` or (epsilon, delta) of shape (...), epsilon in nats; or a `GDP` for the
             Gaussian, a `ZCDP` for both Gaussians, a `PureDP` for the Laplaces.
@@ -92,14 +96,11 @@ def allocate(
     >>> print(dp.allocate("gaussian", [1.0, 4.0], (1.0, 1e-5)).round(3))
     [ 8.342 16.684]
     """
-    _check_choices(family, method, weights)
-    budget = _in_a_kind(budget)
-    if method == "exact":
-        if family == "laplace" and isinstance(budget, Budget) and not _is_pure(budget):
-            if counts is not None:
-                raise ValueError("counts must be None with method 'exact': list the coordinates")
-            return allocate_exact(Laplace(1.0), sensitivities, budget, weights, power)
-        method = "inid"
+    family, budget = _checked(family, method, weights), _in_a_kind(budget)
+    noise = _by_search(family, method, budget, counts)
+    if noise is not None:
+        return allocate_exact(noise, sensitivities, as_budget(budget), weights, power)
+    family, method = str(family), "inid" if method == "exact" else method
     finite = _finite_sensitivities(family, sensitivities)
     weights = checks.positive("weights", 1.0 if weights is None else weights)
     counts = checks.whole("counts", 1.0 if counts is None else counts)
@@ -107,6 +108,21 @@ def allocate(
     level = checks.guard(_level(family, budget))
     scales = _allocate(_closed(family), method, finite, level, weights, power, counts)
     return _composed(family, scales, finite, counts, budget) if family in _INTEGERS else scales
+
+
+def _by_search(family: Family, method: str, budget: object, counts: object) -> Noise | None:
+    """The unit noise of `allocate_exact`, if no closed form serves: your own, or exact Laplaces."""
+    is_own = isinstance(family, type)
+    is_laplace = family == "laplace" and isinstance(budget, Budget) and not _is_pure(budget)
+    if not is_own and not (method == "exact" and is_laplace):
+        return None
+    if counts is not None or method not in ("inid", "exact"):
+        name = family.name if is_own else family
+        raise ValueError(
+            f"counts must be None and method 'inid' or 'exact' for {name}, got method {method!r}: "
+            "list the coordinates"
+        )
+    return family(xp.ones(())) if is_own else Laplace(1.0)  # pyright: ignore[reportCallIssue]
 
 
 def _in_a_kind(budget: object) -> Budget | GDP | PureDP | ZCDP:
@@ -141,11 +157,14 @@ def _composed(
     return xp.where(scales > 0, factor[..., None] * scales, scales)
 
 
-def _check_choices(family: str, method: str, weights: ArrayLike | None) -> None:
-    checks.one_of("family", family, FAMILIES)
+def _checked(family: Family, method: str, weights: ArrayLike | None) -> Any:
+    family = known("family", family) if isinstance(family, type) else family
+    if isinstance(family, str):
+        checks.one_of("family", family, FAMILIES)
     checks.one_of("method", method, (*METHODS, "exact"))
     if weights is not None and method not in ("inid", "exact"):
         raise ValueError(f"weights belong to methods 'inid' and 'exact', got method {method!r}")
+    return family
 
 
 def _finite_sensitivities(family: str, sensitivities: ArrayLike) -> Reals:

@@ -15,7 +15,7 @@ from jaxdp._core.progress import shown
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, round_up
 from jaxdp.design.allocate_exact import allocate_exact
-from jaxdp.design.families import FAMILIES, MEMBERS
+from jaxdp.design.families import FAMILIES, MEMBERS, Family, kind_of, known, name_of
 from jaxdp.design.fit import fit_noise
 from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee, as_budget
@@ -27,7 +27,7 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 
 # For answers that are whole numbers.
-_INTEGERS = tuple(name for name in FAMILIES if MEMBERS[name].lattice)
+_INTEGERS = tuple(name for name in FAMILIES if MEMBERS[name].on_integers)
 
 
 class Row(NamedTuple):
@@ -48,7 +48,7 @@ def compare(
     budget: BudgetLike,
     sensitivity: ArrayLike | JointSensitivity,
     count: ArrayLike = 1,
-    families: Sequence[str] | None = None,
+    families: Sequence[Family] | None = None,
     objective: str = "variance",
     *,
     integers: bool = False,
@@ -63,7 +63,7 @@ def compare(
             (`allocate_exact`; of the families with a shape, the members of the fit to the largest
             sensitivity); or a `JointSensitivity`.
         count: whole number of releases; 1 with a vector.
-        families: their names, as in `fit_noise`; all of real numbers that apply if None.
+        families: names or classes, as in `fit_noise`; all of real numbers that apply if None.
         objective: "variance" or "mean_absolute", of one coordinate, averaged over a vector.
         integers: those on the integers too, for answers and a sensitivity that are whole numbers.
         progress: a bar on stderr, one step a family, of tqdm where that is installed; if None where
@@ -91,9 +91,8 @@ def compare(
     if not isinstance(sensitivity, JointSensitivity):
         sensitivity = checks.positive("sensitivity", sensitivity)
         largest, profile = xp.max(sensitivity), sensitivity.ndim > 0
-    names = _usable(largest, count, profile) if families is None else list(families)
-    names = names + ([name for name in _INTEGERS if integers and name not in names])
-    _check_families(names, count, profile)
+    names = _usable(largest, count, profile) if families is None else families
+    names = _checked(names, count, profile, integers)
     _check_integers(names, largest)
     rows = []
     for family in shown(names, "families", progress):
@@ -106,22 +105,26 @@ def compare(
     return tuple(sorted(_beside_gaussian(rows), key=lambda row: getattr(row, objective)))
 
 
-def _check_families(names: Sequence[str], count: ArrayLike, profile: bool) -> None:
+def _checked(
+    families: Sequence[Family], count: ArrayLike, profile: bool, integers: bool
+) -> list[Family]:
+    names = [known("families", family) for family in families]
+    names = names + [name for name in _INTEGERS if integers and name not in names]
     for name in names:
-        checks.one_of("families", name, FAMILIES)
         if profile and name in (*_INTEGERS, "staircase"):
             raise ValueError(f"a profile scales its noise, which {name} does not allow")
     if profile and not bool(np.all(np.asarray(count) == 1)):
         raise ValueError(f"count must be 1 with a profile, got {count}: list its coordinates")
+    return names
 
 
-def _check_integers(names: Sequence[str], largest: ArrayLike | JointSensitivity) -> None:
+def _check_integers(names: Sequence[Family], largest: ArrayLike | JointSensitivity) -> None:
     whole = not isinstance(largest, JointSensitivity) and float(xp.asarray(largest)).is_integer()
     for name in names:
-        if name in _INTEGERS and not whole:
+        if kind_of(name).on_integers and not whole:
             raise ValueError(
-                f"sensitivity must be a whole number for {name}, got {largest}: noise on the "
-                "integers is for answers that are whole numbers"
+                f"sensitivity must be a whole number for {name_of(name)}, got {largest}: noise on "
+                "the integers is for answers that are whole numbers"
             )
 
 
@@ -148,7 +151,7 @@ def _unit(noise: Noise) -> Noise:
 
 
 def _row(
-    family: str,
+    family: Family,
     noise: Noise,
     scales: xp.ndarray | None,
     budget: Budget,
@@ -167,14 +170,14 @@ def _row(
     if scales is not None:
         parameters["factors"] = [float(s) for s in scales]
     return Row(
-        family,
+        name_of(family),
         parameters,
         variance,
         float(xp.mean(noise.mean_absolute() * factor)),
         float("nan"),
         variance / bound,
         "pure" if family == "staircase" else exact,
-        "integers" if family in _INTEGERS else "reals",
+        "integers" if kind_of(family).on_integers else "reals",
     )
 
 

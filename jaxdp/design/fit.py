@@ -17,7 +17,7 @@ from jaxdp._numeric.elementary import log1p, round_up
 from jaxdp._numeric.search import secant_bracket, zoom
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.composition import Term
-from jaxdp.design.families import FAMILIES, MEMBERS
+from jaxdp.design.families import Family, kind_of, known, name_of
 from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
@@ -39,7 +39,7 @@ _SEARCH_POINTS = 2**11
 
 @in_float64
 def fit_noise(
-    family: str,
+    family: Family,
     budget: BudgetLike,
     sensitivity: ArrayLike | JointSensitivity,
     count: ArrayLike = 1,
@@ -51,7 +51,8 @@ def fit_noise(
 
     Args:
         family: "gaussian", "laplace", "truncated_laplace", "flipped_huber", "offset_gaussian",
-            "subbotin", "staircase", "discrete_gaussian" or "discrete_laplace".
+            "subbotin", "staircase", "discrete_gaussian" or "discrete_laplace"; or the class of your
+            own noise of one scale.
         budget: a `Budget` or (epsilon, delta) of all releases together, epsilon in nats; batched.
         sensitivity: of one release, which makes `count` coordinates a box; or a `JointSensitivity`,
             where the better of its dominating directions is taken (the Gaussian sees l2 only).
@@ -78,21 +79,21 @@ def fit_noise(
     2.0000
     """
     budget = as_budget(budget)
-    checks.one_of("family", family, FAMILIES)
+    family = known("family", family)
     checks.one_of("objective", objective, OBJECTIVES)
     checks.one_of("accounting", accounting, ACCOUNTING)
     once = checks.is_concrete(count) and bool(np.all(np.asarray(count) == 1))
     count = checks.whole("count", count, 1.0)
     if not isinstance(sensitivity, JointSensitivity):
         sensitivity = checks.positive("sensitivity", sensitivity)
-        if MEMBERS[family].lattice:
+        if kind_of(family).on_integers:
             sensitivity = checks.whole("sensitivity", sensitivity)
         return _fit(family, objective, accounting, budget, sensitivity, count, once)
     return _fit_joint(family, objective, accounting, budget, sensitivity, count, once)
 
 
 def _fit_joint(
-    family: str,
+    family: Family,
     objective: str,
     accounting: str,
     budget: Budget,
@@ -101,13 +102,14 @@ def _fit_joint(
     once: bool,
 ) -> Noise:
     """The better of the members for the dominating directions of `joint`."""
-    if not MEMBERS[family].log_concave:
-        raise ValueError(f"a joint sensitivity needs log-concave noise, which {family} is not")
+    if family == "staircase" or not (isinstance(family, str) or family.log_concave):
+        name = name_of(family)
+        raise ValueError(f"a joint sensitivity needs log-concave noise, which {name} is not")
     if family == "gaussian":
         size = joint.tightened().l2
         return _fit(family, objective, accounting, budget, size, count, once)
     shifts, counts = joint.dominating()
-    if MEMBERS[family].lattice:
+    if kind_of(family).on_integers:
         shifts = checks.whole("sensitivity", shifts)
     budget = Budget(budget.epsilon[..., None], budget.delta[..., None])
     every = _fit(family, objective, accounting, budget, shifts, counts * count[..., None], False)
@@ -115,7 +117,7 @@ def _fit_joint(
 
 
 def _fitted(
-    family: str,
+    family: Family,
     objective: str,
     accounting: str,
     budget: Budget,
@@ -196,10 +198,10 @@ LogDelta: TypeAlias = Callable[[Noise, Lanes, bool], Reals]
 
 
 def least_error(
-    family: str, objective: str, lanes: Lanes, log_delta: LogDelta, reach: float = FAR
+    family: Family, objective: str, lanes: Lanes, log_delta: LogDelta, reach: float = FAR
 ) -> Noise:
     """The member of `family` with the least error whose `log_delta` meets the budget."""
-    build, shapes = MEMBERS[family].build, MEMBERS[family].shapes
+    build, shapes = kind_of(family)._member, kind_of(family).shapes
 
     def least(shape: Reals, lanes: Lanes, final: bool) -> Noise:
         """The least member of `shape` inside the budget."""

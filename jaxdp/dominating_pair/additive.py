@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast, final
+from typing import Any, cast, final
 
 import jax
 
@@ -45,13 +45,13 @@ class Additive(DominatingPair):
 
     def law(self) -> Law:
         """Law of the loss by the density between its kinks, or by the atoms of integer noise."""
-        shift = _full_shift(self)
+        shift = full_shift(self)
         endless = shift == xp.inf
         return _certain_where(endless, self._law(xp.where(endless, 1.0, shift)))
 
     def support(self) -> Support:
         """Largest loss of the noise, and the probability of an infinite one."""
-        shift = _full_shift(self)
+        shift = full_shift(self)
         endless = shift == xp.inf
         _, log_finite, largest = self.noise.structure(xp.where(endless, 1.0, shift))
         return Support(largest, xp.where(endless, 0.0, log_of_infinite(log_finite)))
@@ -96,16 +96,11 @@ class Additive(DominatingPair):
 
     def mean_distance(self) -> Reals | None:
         """Shift over scale of Gaussian noise."""
-        return gaussian_ratio(self.noise, self.shift)
+        return ratio_of(self.shift, self.noise.scale) if isinstance(self.noise, Gaussian) else None
 
     def renyi(self, order: ArrayLike) -> Reals:
         """`Noise.renyi`."""
         return self.noise.renyi(self.shift, order)
-
-
-def gaussian_ratio(noise: Noise, shift: Reals) -> Reals | None:
-    """Shift over scale of Gaussian noise; None for another noise."""
-    return ratio_of(shift, noise.scale) if isinstance(noise, Gaussian) else None
 
 
 def _certain_where(endless: Bools, law: Law) -> Law:
@@ -126,6 +121,7 @@ def _certain_where(endless: Bools, law: Law) -> Law:
     )
 
 
-def _full_shift(pair: Additive) -> Reals:
+def full_shift(pair: Any) -> Reals:
+    """The `shift` of a pair, of the shape of all its parameters."""
     shapes = (xp.shape(x) for x in jax.tree.leaves(pair))
     return xp.broadcast_to(pair.shift, xp.broadcast_shapes(*shapes))

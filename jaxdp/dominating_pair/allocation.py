@@ -10,6 +10,7 @@ Sources: arXiv:2502.08202 and arXiv:2412.16802 for the pair; the densities are o
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -27,13 +28,12 @@ from jaxdp._numeric.sum_density import LogDensity
 from jaxdp.dominating_pair.allocation_profile import (
     LEAST_RATIO,
     Lane,
-    Panels,
     known_lanes,
     log_deltas,
     panels_of,
     traced_lane,
 )
-from jaxdp.dominating_pair.base import DelegatingPair, DominatingPair, Law, Support
+from jaxdp.dominating_pair.base import DominatingPair, Law, Support
 from jaxdp.dominating_pair.moments import renyi_beyond, renyi_of_law
 from jaxdp.noise.structure import Singularities, Smooth
 
@@ -44,12 +44,42 @@ _OF_LAW = 1400
 
 @final
 @pytree
-class _Prepared(DominatingPair):
-    """A "remove" allocation ("add" where `added` is 1) with the lanes of its density."""
+class Allocation(DominatingPair):
+    """A "remove" allocation, "add" where `added` is 1; made by `allocation`.
 
-    lanes: Lane
-    added: Reals
-    panels: Panels
+    A concrete ratio has the nodes of its density, each an array of the pair's shape. A traced ratio
+    has `steps`, and its density is computed at every use. The pair that `prepared` returns has the
+    density with its nodes along a last axis, and the panels of its integrals.
+    """
+
+    centre: Reals | None = None
+    width: Reals | None = None
+    low: Reals | None = None
+    step: Reals | None = None
+    log_density: tuple[Reals, ...] = ()
+    log_error: tuple[Reals, ...] = ()
+    log_left_out: Reals | None = None
+    ratio: Reals = math.nan  # pyright: ignore[reportAssignmentType]
+    added: Reals = math.nan  # pyright: ignore[reportAssignmentType]
+    steps: int | None = static(default=None, repr=False)
+    lanes: Any = dataclasses.field(default=None, repr=False)
+    panels: Any = dataclasses.field(default=None, repr=False)
+
+    def prepared(self) -> Allocation:
+        """The pair with its density; lanes of a traced ratio one after the other."""
+        if self.lanes is not None:
+            return self
+        if self.steps is None:
+            values, errors = (xp.stack(x, axis=-1) for x in (self.log_density, self.log_error))
+            known: Any = self
+            density = LogDensity(known.centre, known.width, known.low, known.step, values)
+            lanes = Lane(density, errors, known.log_left_out, self.ratio)
+        else:
+            of_ratio = functools.partial(traced_lane, steps=self.steps)
+            shape, lanes = xp.shape(self.ratio), lax.map(of_ratio, self.ratio.reshape(-1))
+            lanes = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), lanes)
+        of_lanes = functools.reduce(lambda f, _: vmap(f), range(xp.ndim(self.ratio)), panels_of)
+        return Allocation(ratio=self.ratio, added=self.added, lanes=lanes, panels=of_lanes(lanes))
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of the integral of (1 - e^(epsilon - L))_+, plus the error of the density."""
@@ -61,114 +91,48 @@ class _Prepared(DominatingPair):
         return higher - lower
 
     def _log_deltas(self, epsilon: ArrayLike) -> Reals:
-        def of_lane(lane: Lane, panels: Panels, epsilon: Reals, added: Reals) -> Reals:
-            return log_deltas(lane, panels, epsilon, added > 0)
-
-        lanes = self.lanes, self.panels
-        return _by_lane(of_lane, lanes, checks.real("epsilon", epsilon), self.added)
+        pair = self.prepared()
+        epsilon = checks.real("epsilon", epsilon)
+        return _by_lane(log_deltas, (pair.lanes, pair.panels), epsilon, self.added > 0)
 
     def law(self) -> Law:
         """The nodes of the density; the second rule lies between them, and adds its error."""
-        support = self.support()
-        loss, log_mass, log_density, check, checked = _by_lane(
-            _law_columns, (self.lanes,), self.added
-        )
-        left_out = xp.broadcast_to(self.lanes.log_left_out, support.largest.shape)
+        lanes, support = self.prepared().lanes, self.support()
+        loss, log_mass, log_density, *check = _by_lane(_law_columns, (lanes,), self.added)
+        left_out = xp.broadcast_to(lanes.log_left_out, support.largest.shape)
         infinite = support.log_infinite
-        return Law(
-            loss, log_mass, log_density, (check, checked), left_out, infinite, support.largest
-        )
+        return Law(loss, log_mass, log_density, tuple(check), left_out, infinite, support.largest)
 
     def support(self) -> Support:
         """Unbounded losses, none of them infinite; NaN for a ratio of NaN."""
-        return _endless(self.lanes.ratio + self.added)
+        largest = xp.where(xp.isnan(self.ratio + self.added), xp.nan, xp.inf)
+        return Support(largest, -largest)
 
     def singularities(self) -> Singularities:
         """Smooth."""
         return Smooth()
 
-    def reversed(self) -> _Prepared:
+    def reversed(self) -> Allocation:
         """`added` exchanged."""
-        return _Prepared(self.lanes, 1.0 - self.added, self.panels)
+        return dataclasses.replace(self, added=1.0 - self.added)
+
+    def mean_distance(self) -> Reals:
+        """The ratio."""
+        return self.ratio
 
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes, or by convexity the divergence of a fixed step."""
 
         def of_one_step(order: Reals) -> Reals:
-            return 0.5 * order * self.lanes.ratio**2 * (1.0 + 8.0 * ULP)
+            return 0.5 * order * self.ratio**2 * (1.0 + 8.0 * ULP)
 
         def beyond(order: Reals, log_left_out: Reals) -> Reals:
             return renyi_beyond(of_one_step, order, log_left_out)
 
-        return renyi_of_law(self, order, of_one_step, beyond)
+        return renyi_of_law(self.prepared(), order, of_one_step, beyond)
 
 
-class _AnyAllocation(DelegatingPair):
-    """An allocation: what its density need not be known for."""
-
-    def support(self) -> Support:
-        """Unbounded losses, none of them infinite; NaN for a ratio of NaN."""
-        ratio, added = self.ratio, self.added  # pyright: ignore[reportAttributeAccessIssue]
-        return _endless(ratio + added)
-
-    def singularities(self) -> Singularities:
-        """Smooth."""
-        return Smooth()
-
-    def mean_distance(self) -> Reals:
-        """The ratio."""
-        return self.ratio  # pyright: ignore[reportAttributeAccessIssue]
-
-
-@final
-@pytree
-class Allocation(_AnyAllocation):
-    """A random allocation of a concrete ratio by the nodes of its density; made by `allocation`."""
-
-    centre: Reals
-    width: Reals
-    low: Reals
-    step: Reals
-    log_density: tuple[Reals, ...]
-    log_error: tuple[Reals, ...]
-    log_left_out: Reals
-    ratio: Reals
-    added: Reals
-
-    def reversed(self) -> Allocation:
-        """`added` exchanged."""
-        *leaves, added = jax.tree.leaves(self)
-        return jax.tree.unflatten(jax.tree.structure(self), [*leaves, 1.0 - added])
-
-    def prepared(self) -> _Prepared:
-        """Nodes along an axis."""
-        values, errors = (xp.stack(x, axis=-1) for x in (self.log_density, self.log_error))
-        density = LogDensity(self.centre, self.width, self.low, self.step, values)
-        return _prepared(Lane(density, errors, self.log_left_out, self.ratio), self.added)
-
-
-@final
-@pytree
-class TracedAllocation(_AnyAllocation):
-    """A random allocation of a traced ratio, whose density is computed at every use."""
-
-    ratio: Reals
-    added: Reals
-    steps: int = static()
-
-    def reversed(self) -> TracedAllocation:
-        """`added` exchanged."""
-        return TracedAllocation(self.ratio, 1.0 - self.added, self.steps)
-
-    def prepared(self) -> _Prepared:
-        """The density of each lane, one after the other."""
-        shape = xp.shape(self.ratio)
-        lanes = lax.map(lambda ratio: traced_lane(ratio, self.steps), self.ratio.reshape(-1))
-        lanes = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), lanes)
-        return _prepared(lanes, self.added)
-
-
-def allocation(ratio: ArrayLike, steps: int) -> Allocation | TracedAllocation:
+def allocation(ratio: ArrayLike, steps: int) -> Allocation:
     """The pair of a record that joins one of `steps` steps and moves it by `ratio` scales.
 
     Args:
@@ -182,7 +146,7 @@ def allocation(ratio: ArrayLike, steps: int) -> Allocation | TracedAllocation:
     ratio = xp.maximum(checks.nonnegative("ratio", ratio), LEAST_RATIO)
     steps, removed = checks.positive_integer("steps", steps), xp.zeros(ratio.shape)
     if not checks.is_concrete(ratio):
-        return TracedAllocation(ratio, removed, steps)
+        return Allocation(ratio=ratio, added=removed, steps=steps)
     lanes = known_lanes(xp.ravel(ratio), steps)
 
     def shaped(x: Reals) -> Reals:
@@ -205,17 +169,7 @@ def allocation(ratio: ArrayLike, steps: int) -> Allocation | TracedAllocation:
     )
 
 
-def _prepared(lanes: Lane, added: Reals) -> _Prepared:
-    of_lanes = functools.reduce(lambda f, _: vmap(f), range(xp.ndim(lanes.ratio)), panels_of)
-    return _Prepared(lanes, added, of_lanes(lanes))
-
-
-def _endless(numbers: Reals) -> Support:
-    largest = xp.where(xp.isnan(numbers), xp.nan, xp.inf)
-    return Support(largest, -largest)
-
-
-def _by_lane(function: Callable[..., Any], of_lane: tuple[Any, ...], *values: Reals) -> Any:
+def _by_lane(function: Callable[..., Any], of_lane: tuple[Any, ...], *values: Any) -> Any:
     """function(*of_lane, *values) of every element of the batch; values are numbers or vectors."""
     lane_shape = of_lane[0].ratio.shape
     shape = xp.broadcast_shapes(lane_shape, *(x.shape for x in values))

@@ -131,46 +131,6 @@ class DominatingPair(abc.ABC):
         return xp.zeros(())
 
 
-class DelegatingPair(DominatingPair):
-    """A pair whose members are those of the equal pair that `prepared` builds."""
-
-    @abc.abstractmethod
-    def prepared(self) -> DominatingPair:
-        """The equal pair."""
-
-    def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """log delta of one release, an upper bound."""
-        return self.prepared().log_delta(epsilon)
-
-    def profile_error(self, epsilon: ArrayLike) -> Reals:
-        """Error of `log_delta` in nats."""
-        return self.prepared().profile_error(epsilon)
-
-    def law(self) -> Law:
-        """Law of the loss."""
-        return self.prepared().law()
-
-    def support(self) -> Support:
-        """Largest finite loss and probability of an infinite one."""
-        return self.prepared().support()
-
-    def singularities(self) -> Singularities:
-        """Singularities of the loss."""
-        return self.prepared().singularities()
-
-    def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence of an order >= 1."""
-        return self.prepared().renyi(order)
-
-    def mean_distance(self) -> Reals | None:
-        """Largest distance between means."""
-        return self.prepared().mean_distance()
-
-    def log_hit(self) -> Reals:
-        """log of the probability that a release touches the record."""
-        return self.prepared().log_hit()
-
-
 def atoms(losses: Reals, log_masses: Reals, log_infinite: Reals, largest: Reals) -> Law:
     """The law of finitely many losses, along a last axis."""
     losses, log_masses = xp.broadcast_arrays(losses, log_masses)

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from typing import cast, final
 
-import jax
-
 from jaxdp._core import checks
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log_probability, round_up
-from jaxdp.dominating_pair.additive import Additive, gaussian_ratio
-from jaxdp.dominating_pair.base import DominatingPair, Law, Support, with_its_error
-from jaxdp.dominating_pair.moments import renyi_of_law
-from jaxdp.dominating_pair.poisson import log_mixed, mixed_slope
-from jaxdp.dominating_pair.sampled_moments import (
-    log_moment_beyond,
-    sampled_largest,
-    sampled_log_delta,
-    sampled_renyi,
-)
+from jaxdp.dominating_pair.additive import Additive, full_shift
+from jaxdp.dominating_pair.base import Law, Support, with_its_error
+from jaxdp.dominating_pair.poisson import coin_renyi, log_mixed, mixed_slope
+from jaxdp.dominating_pair.sampled_moments import SampledPair, sampled_largest, sampled_log_delta
 from jaxdp.noise.base import Noise, mirrored_log_delta
 from jaxdp.noise.nodes import LEFT_OUT, expanded, of_law
 from jaxdp.noise.structure import Kinks, Singularities
@@ -28,7 +20,7 @@ from jaxdp.noise.structure import Kinks, Singularities
 
 @final
 @pytree
-class FixedBatch(DominatingPair):
+class FixedBatch(SampledPair):
     """The pair of a replaced record that is in a sample with probability `rate`.
 
     delta(e) = g delta_s(log(1 + (e^e - 1) / g)) at e >= 0, delta(-e) = 1 - e^-e + e^-e delta(e),
@@ -61,17 +53,15 @@ class FixedBatch(DominatingPair):
         """See the class: exact, rounded up."""
         epsilon = checks.real("epsilon", epsilon)
         size, backward = xp.abs(epsilon), epsilon < 0
-        base = Additive(self.noise, self.shift)
-        upper = sampled_log_delta(base, self._rate, xp.zeros(()), size)
+        upper = sampled_log_delta(self._whole, self._q, xp.zeros(()), size)
         return xp.where(backward, mirrored_log_delta(upper, size, 1.0), upper)
 
     def law(self) -> Law:
         """Losses on both sides of 0 from the noise beyond half of the shift, and the atom."""
-        shapes = (xp.shape(x) for x in jax.tree.leaves(self))
-        shift = xp.broadcast_to(self.shift, xp.broadcast_shapes(*shapes))
+        shift = full_shift(self)
         nodes = of_law(self.noise, (xp.zeros_like(shift), 0.5 * shift, shift))
         noise, shift_column, rate = cast(
-            tuple[Noise, Reals, Reals], expanded((self.noise, shift, self._rate))
+            tuple[Noise, Reals, Reals], expanded((self.noise, shift, self._q))
         )
 
         under_q = noise.log_density(nodes.x)
@@ -83,7 +73,7 @@ class FixedBatch(DominatingPair):
         mass = xp.where(outside, under_q + xp.log(nodes.weight), -xp.inf)
         density = under_q - xp.log(xp.abs(slope))
         half = xp.exp(self.noise.log_survival(0.5 * shift))
-        log_atom = (log_probability(1.0 - self._rate) + log1m(2.0 * half))[..., None]
+        log_atom = (log_probability(1.0 - self._q) + log1m(2.0 * half))[..., None]
         log_atom = xp.broadcast_to(log_atom, (*shift.shape, 1))
 
         def both(x: Reals, part: slice, middle: Reals, sign: float = 1.0) -> Reals:
@@ -112,7 +102,7 @@ class FixedBatch(DominatingPair):
 
     def support(self) -> Support:
         """The largest loss of the noise, sampled; no loss is infinite."""
-        largest, _ = xp.broadcast_arrays(self._largest, self._rate + self.shift)
+        largest, _ = xp.broadcast_arrays(self._largest, self._q + self.shift)
         return Support(largest, xp.full_like(largest, -xp.inf))
 
     def singularities(self) -> Singularities:
@@ -123,63 +113,43 @@ class FixedBatch(DominatingPair):
         """The same pair."""
         return self
 
-    def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from nodes and `log_left_out`, or a bound from the whole release."""
-        return renyi_of_law(self, order, self._renyi_bound, self._log_moment_left_out)
-
-    def mean_distance(self) -> Reals | None:
-        """Shift over scale of Gaussian noise."""
-        ratio = gaussian_ratio(self.noise, self.shift)
-        return None if ratio is None else xp.where(xp.isnan(self._rate), xp.nan, ratio)
-
-    def log_hit(self) -> Reals:
-        """log of the rate."""
-        return log_probability(self._rate)
+    @property
+    def _whole(self) -> Additive:
+        return Additive(self.noise, self.shift)
 
     @property
-    def _rate(self) -> Reals:
-        """The rate; NaN where a transformation moved it out of [0, 1]."""
+    def _q(self) -> Reals:
         return checks.guard(self.rate, 1.0)
 
     @property
     def _largest(self) -> Reals:
-        """The largest loss."""
         largest = self.noise.pure_epsilon(self.shift)
-        return sampled_largest(largest, self._rate, xp.zeros_like(self._rate))
+        return sampled_largest(largest, self._q, xp.zeros_like(self._q))
+
+    def _last(self, log_left_out: Reals) -> tuple[Reals, Reals]:
+        """The last loss p(u), which is at most u."""
+        law = self.law()
+        last_loss = xp.max(xp.where(law.log_mass > -xp.inf, law.loss, -xp.inf), axis=-1)
+        return last_loss, log_left_out
+
+    def _beyond(self, tail: Reals, order: Reals, log_left_out: Reals) -> Reals:
+        """The same with losses up to 0, whose moment is their probability at most."""
+        return xp.logaddexp(tail, log_left_out)
 
     def _renyi_bound(self, order: Reals) -> Reals:
-        """log(1 - g + g e^(s D)) / s, D of the whole release, s = a - 1; or the bound by "remove".
+        """`coin_renyi` of the whole release, or the bound by "remove".
 
-        The first is a coin that reveals whether the record is sampled. For the second, E[e^(s L)]
-        is at most the moment of "remove" of order a, plus the contribution of losses up to 0.
+        For the second, E[e^(s L)] is at most the moment of "remove" of order a = s + 1, plus the
+        contribution of losses up to 0.
         """
-        rate = self._rate
-        excess = xp.where(order > 1, order - 1.0, 1.0)
-        of_whole = self.noise.renyi(self.shift, order)
-        coin = xp.where(order > 1, log_mixed(excess * of_whole, rate) / excess, rate * of_whole)
-        removed = sampled_renyi(self._renyi_of_base, order, xp.broadcast_to(rate, order.shape))
+        rate, excess = self._q, xp.where(order > 1, order - 1.0, 1.0)
+        coin = coin_renyi(self.noise.renyi(self.shift, order), order, rate)
         tail = xp.exp(self.noise.log_survival(0.5 * self.shift))
         added = (1.0 - rate) * (1.0 - 2.0 * tail) + tail
         added = added - (xp.exp(order * log1m(xp.minimum(rate, 1.0 - ULP))) * (1.0 - tail))
         added = xp.maximum(added, 0.0) + 16.0 * ULP
-        two = excess * removed
+        two = excess * self._renyi_removed(order)
         two = two + xp.log1p(added * xp.exp(-two))
         two = xp.where(order > 1.0 + 1e-6, two / excess, xp.inf)
         bound = xp.minimum(coin, xp.where(xp.isnan(two), xp.inf, two))
         return round_up(bound, 16)
-
-    def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
-        """log of a bound on the moment from outputs beyond the nodes."""
-        law = self.law()
-        last_loss = xp.max(xp.where(law.log_mass > -xp.inf, law.loss, -xp.inf), axis=-1)
-        rate, left_out = (xp.broadcast_to(x, order.shape) for x in (self._rate, log_left_out))
-        # Loss of the whole release there: p(u) <= u.
-        tail = log_moment_beyond(self._renyi_of_base, order, last_loss, rate, left_out)
-        log_bound = (order - 1.0) * self._largest + log_left_out
-        bounded = xp.where(self._largest < xp.inf, log_bound, xp.inf)
-        return xp.minimum(xp.logaddexp(tail, left_out), bounded)
-
-    def _renyi_of_base(self, order: Reals) -> Reals:
-        """Renyi divergence of the whole release, of orders along a new last axis."""
-        noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
-        return noise.renyi(shift, order)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import abc
+import itertools
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -27,9 +29,82 @@ _WHOLE = 1e-9
 _BREAKS = 7
 
 
+class MixturePair(DominatingPair):
+    """Mixtures of Gaussians on opposite sides, which `_sides` states."""
+
+    @abc.abstractmethod
+    def _sides(self) -> Sides: ...
+
+    def log_delta(self, epsilon: ArrayLike) -> Reals:
+        """See `mixture_log_delta`: exact, rounded up."""
+        return mixture_log_delta(self._sides(), checks.real("epsilon", epsilon))
+
+    def law(self) -> Law:
+        """Law of the loss by the two densities, between the lowest mean and the highest."""
+        sides = self._sides()
+        shape = sides.up.shape[1:]
+        low, high = -xp.max(sides.down, axis=0), xp.max(sides.up, axis=0)
+        breaks = [low + (high - low) * part for part in np.linspace(0.0, 1.0, _BREAKS)]
+        nodes = of_law(Gaussian(xp.ones(shape)), tuple(breaks))
+        columns = Sides(*(x[..., None] for x in sides))
+
+        p, q = columns.log_ratios(nodes.x)
+        loss, log_density = p - q, p + Gaussian(1.0).log_density(nodes.x)
+        slope = columns.loss_slope(nodes.x)
+        support = self.support()
+        return law_on(nodes, loss, log_density, slope, support.log_infinite, support.largest)
+
+    def support(self) -> Support:
+        """The limit of the loss at infinity; no loss is infinite."""
+        largest = round_up(self._sides().ends()[1], 4)
+        return Support(largest, xp.full_like(largest, -xp.inf))
+
+    def singularities(self) -> Singularities:
+        """Smooth: the loss rises with the output."""
+        return Smooth()
+
+    def renyi(self, order: ArrayLike) -> Reals:
+        """Renyi divergence from nodes and `log_left_out`, or by joint convexity."""
+
+        def beyond(order: Reals, log_left_out: Reals) -> Reals:
+            return renyi_beyond(self._from_components, order, log_left_out)
+
+        return renyi_of_law(self, order, self._from_components, beyond)
+
+    def mean_distance(self) -> Reals:
+        """Sum of the largest means of both sides, over components with weight."""
+        up, log_up, down, log_down = self._sides()
+        sides = ((up, log_up), (down, log_down))
+        up, down = (xp.max(xp.where(log == -xp.inf, 0.0, x), axis=0) for x, log in sides)
+        return up + down
+
+    def log_hit(self) -> Reals:
+        """log of the probability that the means differ, if both sides share the mean 0."""
+        sides = self._sides()
+        log_moved = [
+            logsumexp(xp.where(mean > 0, log_weight, -xp.inf), axis=0)
+            for mean, log_weight in ((sides.up, sides.log_up), (sides.down, sides.log_down))
+        ]
+        return xp.minimum(xp.maximum(*log_moved) + 16.0 * ULP, 0.0)
+
+    def _from_components(self, order: Reals) -> Reals:
+        """log sum_ij p_i q_j e^((a - 1) a (a_i + b_j)^2 / 2) / (a - 1): joint convexity."""
+        ranked = ((x, (1,) * (order.ndim - x.ndim + 1)) for x in self._sides())
+        sides = Sides(*(x.reshape(x.shape[0], *ones, *x.shape[1:]) for x, ones in ranked))
+        a = xp.minimum(order, 1e150)[None, None]
+        excess = xp.maximum(a - 1.0, 2.0**-30)
+        distances = sides.up[:, None] + sides.down[None]
+        weight = sides.log_up[:, None] + sides.log_down[None]
+        size = xp.maximum(a, 1.0 + 2.0**-30) * 0.5 * distances**2
+        value = logsumexp(weight + excess * size, axis=(0, 1)) / excess[0, 0]
+        largest, excess = xp.max(size, axis=(0, 1)), excess[0, 0]
+        value = xp.minimum(value + 16.0 * ULP * (largest + 701.0 / excess), largest)
+        return xp.where(xp.isnan(value), xp.inf, round_up(value, 16))
+
+
 @final
 @pytree
-class GaussianMixture(DominatingPair):
+class GaussianMixture(MixturePair):
     """sum_i p_i N(a_i, scale^2) against sum_j q_j N(-b_j, scale^2), all a_i, b_j >= 0.
 
     It dominates mixtures around any vectors with norms a_i and b_j or less: among all tests of a
@@ -108,87 +183,25 @@ class GaussianMixture(DominatingPair):
         )
         return cls.of_logs(*up, checks.positive("scale", scale), *down)
 
-    def log_delta(self, epsilon: ArrayLike) -> Reals:
-        """See `mixture_log_delta`: exact, rounded up."""
-        return mixture_log_delta(self._sides(), checks.real("epsilon", epsilon))
-
-    def law(self) -> Law:
-        """Law of the loss by the two densities, between the lowest mean and the highest."""
-        sides = self._sides()
-        shape = sides.up.shape[1:]
-        low, high = -xp.max(sides.down, axis=0), xp.max(sides.up, axis=0)
-        breaks = [low + (high - low) * part for part in np.linspace(0.0, 1.0, _BREAKS)]
-        nodes = of_law(Gaussian(xp.ones(shape)), tuple(breaks))
-        columns = Sides(*(x[..., None] for x in sides))
-
-        p, q = columns.log_ratios(nodes.x)
-        loss, log_density = p - q, p + Gaussian(1.0).log_density(nodes.x)
-        slope = columns.loss_slope(nodes.x)
-        support = self.support()
-        return law_on(nodes, loss, log_density, slope, support.log_infinite, support.largest)
-
-    def support(self) -> Support:
-        """The limit of the loss at infinity; no loss is infinite."""
-        largest = round_up(self._sides().ends()[1], 4)
-        return Support(largest, xp.full_like(largest, -xp.inf))
-
-    def singularities(self) -> Singularities:
-        """Smooth: the loss rises with the output."""
-        return Smooth()
-
     def reversed(self) -> GaussianMixture:
         """Q against P, mirrored."""
         up = self.sensitivities, self.log_probabilities
         down = self.other_sensitivities, self.other_log_probabilities
         return GaussianMixture.of_logs(*down, self.scale, *up)
 
-    def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from nodes and `log_left_out`, or by joint convexity."""
-
-        def beyond(order: Reals, log_left_out: Reals) -> Reals:
-            return renyi_beyond(self._from_components, order, log_left_out)
-
-        return renyi_of_law(self, order, self._from_components, beyond)
-
-    def mean_distance(self) -> Reals:
-        """Sum of the largest means of both sides, over components with weight."""
-        up, log_up, down, log_down = self._sides()
-        sides = ((up, log_up), (down, log_down))
-        up, down = (xp.max(xp.where(log == -xp.inf, 0.0, x), axis=0) for x, log in sides)
-        return up + down
-
-    def log_hit(self) -> Reals:
-        """log of the probability that the means differ, if both sides share the mean 0."""
-        sides = self._sides()
-        log_moved = [
-            logsumexp(xp.where(mean > 0, log_weight, -xp.inf), axis=0)
-            for mean, log_weight in ((sides.up, sides.log_up), (sides.down, sides.log_down))
-        ]
-        return xp.minimum(xp.maximum(*log_moved) + 16.0 * ULP, 0.0)
-
-    def _from_components(self, order: Reals) -> Reals:
-        """log sum_ij p_i q_j e^((a - 1) a (a_i + b_j)^2 / 2) / (a - 1): joint convexity."""
-        ranked = ((x, (1,) * (order.ndim - x.ndim + 1)) for x in self._sides())
-        sides = Sides(*(x.reshape(x.shape[0], *ones, *x.shape[1:]) for x, ones in ranked))
-        a = xp.minimum(order, 1e150)[None, None]
-        excess = xp.maximum(a - 1.0, 2.0**-30)
-        distances = sides.up[:, None] + sides.down[None]
-        weight = sides.log_up[:, None] + sides.log_down[None]
-        size = xp.maximum(a, 1.0 + 2.0**-30) * 0.5 * distances**2
-        value = logsumexp(weight + excess * size, axis=(0, 1)) / excess[0, 0]
-        largest, excess = xp.max(size, axis=(0, 1)), excess[0, 0]
-        value = xp.minimum(value + 16.0 * ULP * (largest + 701.0 / excess), largest)
-        return xp.where(xp.isnan(value), xp.inf, round_up(value, 16))
-
     def _sides(self) -> Sides:
-        means = xp.broadcast_arrays(
-            *(ratio_of(checks.guard(x), self.scale) for x in self.sensitivities),
-            *(ratio_of(checks.guard(x), self.scale) for x in self.other_sensitivities),
-            *self.log_probabilities,
-            *self.other_log_probabilities,
+        up, down = (
+            [ratio_of(checks.guard(x), self.scale) for x in side]
+            for side in (self.sensitivities, self.other_sensitivities)
         )
-        n = len(self.sensitivities)
-        return Sides(*(xp.stack(means[i : i + n]) for i in (0, 2 * n, n, 3 * n)))
+        return stacked(up, self.log_probabilities, down, self.other_log_probabilities)
+
+
+def stacked(*sides: Sequence[Reals]) -> Sides:
+    """The sides from their components: means and log weights of P, of Q."""
+    components = xp.broadcast_arrays(*itertools.chain(*sides))
+    n = len(sides[0])
+    return Sides(*(xp.stack(components[i * n : (i + 1) * n]) for i in range(4)))
 
 
 def _set(mixture: GaussianMixture, up: tuple, down: tuple, scale: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast, final
+from typing import final
 
 from jaxdp._core import checks
 from jaxdp._core.namespace import xp
@@ -18,15 +18,12 @@ from jaxdp.dominating_pair.base import (
     is_whole,
     with_its_error,
 )
-from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.dominating_pair.sampled_moments import (
-    log_moment_beyond,
+    SampledPair,
     sampled_largest,
     sampled_log_delta,
-    sampled_renyi,
     triangle_renyi,
 )
-from jaxdp.noise.nodes import expanded
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
 # Loss above which 1 is negligible beside e^loss. chosen: below an ulp
@@ -35,7 +32,7 @@ _FAR = 40.0
 
 @final
 @pytree
-class Poisson(DominatingPair):
+class Poisson(SampledPair):
     """Mixture (1 - q) Q + q P against Q of a base pair P, Q, exchanged where `added` is 1.
 
     added = 0: the record was there ("remove"); added = 1: "add". It dominates every neighbouring
@@ -119,11 +116,6 @@ class Poisson(DominatingPair):
         """`added` exchanged."""
         return Poisson(self.base, self.sampling_prob, 1.0 - self.added)
 
-    def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from nodes and `log_left_out`, or by `sampled_renyi`."""
-        beyond = self._log_moment_left_out if isinstance(self.base, Additive) else None
-        return renyi_of_law(self, order, self._renyi_bound, beyond)
-
     def mixtures(self) -> tuple[Mixture, ...]:
         """One mixture of two components if the base is Gaussian."""
         mean = self.base.mean_distance()
@@ -132,34 +124,27 @@ class Poisson(DominatingPair):
         q = self._q
         return (Mixture(mean[..., None], q[..., None], 1.0 - q, mean, self.added, xp.ones(())),)
 
-    def mean_distance(self) -> Reals | None:
-        """The mean distance of the base."""
-        distance = self.base.mean_distance()
-        return None if distance is None else xp.where(xp.isnan(self._q), xp.nan, distance)
-
-    def log_hit(self) -> Reals:
-        """log of the sampling probability, plus the base's own."""
-        return log_probability(self._q) + self.base.log_hit()
-
     @property
     def _q(self) -> Reals:
         """The sampling probability; NaN where a transformation moved it out of [0, 1]."""
         return checks.guard(self.sampling_prob, 1.0)
 
-    def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
-        """log of a bound on the moment from outputs beyond the nodes."""
+    @property
+    def _whole(self) -> DominatingPair:
+        return self.base
+
+    @property
+    def _largest(self) -> Reals:
+        return sampled_largest(self.base.support().largest, self._q, self.added)
+
+    def _last(self, log_left_out: Reals) -> tuple[Reals, Reals]:
         base = self.base.law()
-        largest = sampled_largest(base.largest, self._q, self.added)
-        # At most the largest loss, if there is one; losses of "add" are that large there.
-        log_bound = (order - 1.0) * largest + log_left_out
-        bounded = xp.where(largest < xp.inf, log_bound, xp.inf)
         last_loss = xp.max(xp.where(base.log_mass > -xp.inf, base.loss, -xp.inf), axis=-1)
-        q, left_out = (
-            xp.broadcast_to(x, order.shape)
-            for x in (self._q, xp.maximum(base.log_left_out, log_left_out))
-        )
-        removed = log_moment_beyond(self._renyi_of_base, order, last_loss, q, left_out)
-        return xp.where(self.added > 0, bounded, xp.minimum(removed, bounded))
+        return last_loss, xp.maximum(base.log_left_out, log_left_out)
+
+    def _beyond(self, tail: Reals, order: Reals, log_left_out: Reals) -> Reals:
+        """The same for "remove"; losses of "add" are as large as the largest there."""
+        return xp.where(self.added > 0, xp.inf, tail)
 
     def _renyi_bound(self, order: Reals) -> Reals:
         """Bound from the divergences of the whole release; for "add" also its largest loss.
@@ -170,20 +155,22 @@ class Poisson(DominatingPair):
         q, exchanged = self._q, self.base.reversed().renyi(order)
         added = xp.minimum(exchanged, xp.where(q < 1, -log1p(-q), xp.inf))
         if isinstance(self.base, Additive):
-            removed = sampled_renyi(self._renyi_of_base, order, xp.broadcast_to(q, order.shape))
+            removed = self._renyi_removed(order)
             added = xp.minimum(added, removed)
         else:
-            removed = triangle_renyi(self._renyi_of_base, order, xp.broadcast_to(q, order.shape))
+            removed = triangle_renyi(self._renyi_of_whole, order, xp.broadcast_to(q, order.shape))
         return xp.where(q == 0, 0.0, round_up(xp.where(self.added > 0, added, removed), 64))
-
-    def _renyi_of_base(self, order: Reals) -> Reals:
-        """Renyi divergences of the base, with orders along a new last axis."""
-        return cast(DominatingPair, expanded(self.base)).renyi(order)
 
 
 def log_mixed_probability(q: Reals, inside: Reals, outside: Reals) -> Reals:
     """log(q e^inside + (1 - q) e^outside), for probabilities of 0 as well."""
     return xp.logaddexp(log_probability(q) + inside, log1m(q) + outside)
+
+
+def coin_renyi(of_whole: Reals, order: Reals, q: Reals) -> Reals:
+    """log(1 - q + q e^(s D)) / s, s = order - 1: a coin reveals whether the record is used."""
+    excess = xp.where(order > 1, order - 1.0, 1.0)
+    return xp.where(order > 1, log_mixed(excess * of_whole, q) / excess, q * of_whole)
 
 
 def mixed_slope(loss: Reals, mixed: Reals, q: Reals) -> Reals:

@@ -11,13 +11,12 @@ from jaxdp._core.compilation import jitted
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Reals
-from jaxdp._numeric.elementary import ULP, log1m, log_probability, round_up
+from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._numeric.search import bisect
-from jaxdp.dominating_pair.additive import gaussian_ratio
-from jaxdp.dominating_pair.base import DominatingPair, Law, Support, law_on
-from jaxdp.dominating_pair.moments import renyi_of_law
-from jaxdp.dominating_pair.poisson import log_mixed, mixed_slope
-from jaxdp.dominating_pair.sampled_moments import log_moment_beyond, sampled_largest, sampled_renyi
+from jaxdp.dominating_pair.additive import Additive, full_shift
+from jaxdp.dominating_pair.base import Law, Support, law_on
+from jaxdp.dominating_pair.poisson import coin_renyi, log_mixed, mixed_slope
+from jaxdp.dominating_pair.sampled_moments import SampledPair, sampled_largest
 from jaxdp.noise.base import Noise, mirrored_log_delta
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.nodes import expanded, of_law, reach_of
@@ -26,7 +25,7 @@ from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
 @final
 @pytree
-class Replaced(DominatingPair):
+class Replaced(SampledPair):
     """(1 - q) g(x) + q g(x - shift) against (1 - q) g(x) + q g(x + shift), log-concave g.
 
     It dominates all contributions of this size or less. Among the tests with the same probability
@@ -37,6 +36,7 @@ class Replaced(DominatingPair):
     noise: Noise
     shift: Reals
     sampling_prob: Reals
+    _moves = 2.0
 
     def __init__(self, noise: Noise, shift: ArrayLike, sampling_prob: ArrayLike):
         assign(
@@ -48,18 +48,14 @@ class Replaced(DominatingPair):
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """See `replaced_log_delta`."""
-        place = checks.guard(self.sampling_prob, 1.0), self.shift, checks.real("epsilon", epsilon)
-        return replaced_log_delta(self.noise, *place)
+        return replaced_log_delta(self.noise, self._q, self.shift, checks.real("epsilon", epsilon))
 
     def law(self) -> Law:
         """Law of the loss by the three densities between their kinks."""
-        shapes = (xp.shape(x) for x in jax.tree.leaves(self))
-        shift = xp.broadcast_to(self.shift, xp.broadcast_shapes(*shapes))
+        shift = full_shift(self)
         nodes = of_law(self.noise, (-shift, xp.zeros_like(shift), shift))
-        q = checks.guard(self.sampling_prob, 1.0)
         support = self.support()
-        noise, shift, q = cast(tuple[Noise, Reals, Reals], expanded((self.noise, shift, q)))
-
+        noise, shift, q = cast(tuple[Noise, Reals, Reals], expanded((self.noise, shift, self._q)))
         at_x = noise.log_density(nodes.x)
 
         def mixed(move: Reals) -> tuple[Reals, Reals]:
@@ -74,9 +70,7 @@ class Replaced(DominatingPair):
 
     def support(self) -> Support:
         """The largest loss of the noise, sampled; no loss is infinite."""
-        q = checks.guard(self.sampling_prob, 1.0)
-        largest = replaced_largest(self.noise.pure_epsilon(self.shift), q)
-        largest, _ = xp.broadcast_arrays(largest, q + self.shift)
+        largest, _ = xp.broadcast_arrays(self._largest, self._q + self.shift)
         return Support(largest, xp.full_like(largest, -xp.inf))
 
     def singularities(self) -> Singularities:
@@ -89,51 +83,35 @@ class Replaced(DominatingPair):
         """The same pair: the noise is symmetric."""
         return self
 
-    def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from nodes and `log_left_out`, or a bound from the whole release."""
-        return renyi_of_law(self, order, self._renyi_bound, self._log_moment_left_out)
+    @property
+    def _whole(self) -> Additive:
+        return Additive(self.noise, self.shift)
 
-    def mean_distance(self) -> Reals | None:
-        """Twice the shift over scale of Gaussian noise."""
-        ratio, q = gaussian_ratio(self.noise, self.shift), checks.guard(self.sampling_prob, 1.0)
-        return None if ratio is None else xp.where(xp.isnan(q), xp.nan, 2.0 * ratio)
+    @property
+    def _q(self) -> Reals:
+        return checks.guard(self.sampling_prob, 1.0)
 
-    def log_hit(self) -> Reals:
-        """log of the sampling probability."""
-        return log_probability(checks.guard(self.sampling_prob, 1.0))
+    @property
+    def _largest(self) -> Reals:
+        return replaced_largest(self.noise.pure_epsilon(self.shift), self._q)
 
-    def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
-        """log of a bound on the moment from outputs beyond the nodes; there Q >= (1 - q) g(x)."""
+    def _last(self, log_left_out: Reals) -> tuple[Reals, Reals]:
         reach = reach_of(self.noise)
         last_loss = self.noise.log_density(reach) - self.noise.log_density(reach + self.shift)
-        q = checks.guard(self.sampling_prob, 1.0)
-        columns = (xp.broadcast_to(x, order.shape) for x in (q, log_left_out))
-        tail = log_moment_beyond(self._renyi_of_base, order, last_loss, *columns)
-        tail = tail - (order - 1.0) * log1m(q)
-        largest = replaced_largest(self.noise.pure_epsilon(self.shift), q)
-        # At most the largest loss, if there is one.
-        log_bound = (order - 1.0) * largest + log_left_out
-        bounded = xp.where(largest < xp.inf, log_bound, xp.inf)
-        return xp.minimum(tail, bounded)
+        return last_loss, log_left_out
+
+    def _beyond(self, tail: Reals, order: Reals, log_left_out: Reals) -> Reals:
+        """The same against Q, which is at least (1 - q) g(x)."""
+        return tail - (order - 1.0) * log1m(self._q)
 
     def _renyi_bound(self, order: Reals) -> Reals:
-        """log(1 - q + q e^((a - 1) D)) / (a - 1), D of the whole release at twice the shift.
+        """`coin_renyi` of the whole release at twice the shift.
 
         If smaller, as Q >= (1 - q) g(x), the divergence of "remove" plus -log(1 - q).
         """
-        q = checks.guard(self.sampling_prob, 1.0)
-        of_whole = self.noise.renyi(2.0 * self.shift, order)
-        excess = xp.where(order > 1, order - 1.0, 1.0)
-        convex = xp.where(order > 1, log_mixed(excess * of_whole, q) / excess, q * of_whole)
-        removed = sampled_renyi(
-            self._renyi_of_base, order, xp.broadcast_to(q, order.shape)
-        ) - log1m(q)
+        convex = coin_renyi(self.noise.renyi(2.0 * self.shift, order), order, self._q)
+        removed = self._renyi_removed(order) - log1m(self._q)
         return xp.minimum(convex, round_up(removed, 4))
-
-    def _renyi_of_base(self, order: Reals) -> Reals:
-        """Renyi divergences of the whole release, with orders along a new last axis."""
-        noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, self.shift)))
-        return noise.renyi(shift, order)
 
 
 def require_log_concave(noise: Noise) -> None:

@@ -11,8 +11,9 @@ from jaxdp._core import checks
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp.dominating_pair.base import DelegatingPair, Mixture
-from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
+from jaxdp.dominating_pair.base import Mixture
+from jaxdp.dominating_pair.gaussian_mixture import MixturePair, stacked
+from jaxdp.dominating_pair.mixture_profile import Sides
 from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
 
@@ -24,7 +25,7 @@ MOST_COMPONENTS = 33
 
 @final
 @pytree
-class SampledGroup(DelegatingPair):
+class SampledGroup(MixturePair):
     """sum_k p_k N(k shift, scale^2) against N(0, scale^2), exchanged where `added` is 1.
 
     p_k is the probability that k records take part. Their number is a sum of independent
@@ -89,16 +90,11 @@ class SampledGroup(DelegatingPair):
         means = xp.stack([k * ratio for k in range(1, len(hits) + 1)], -1)
         return (Mixture(means, xp.stack(hits, -1), missed, ratio, self.added, xp.ones(())),)
 
-    def prepared(self) -> GaussianMixture:
-        """The same as a mixture on both sides."""
-        means = tuple(k * self.shift for k in range(len(self.log_probabilities)))
-        is_added = self.added > 0
-        none = (0.0, *[-xp.inf] * (len(means) - 1))
-        sides = [
-            tuple(
-                xp.where(is_mixed, log_probability, log_certain)
-                for log_probability, log_certain in zip(self.log_probabilities, none, strict=True)
-            )
-            for is_mixed in (~is_added, is_added)
-        ]
-        return GaussianMixture.of_logs(means, sides[0], self.noise.scale, means, sides[1])
+    def _sides(self) -> Sides:
+        """The mixture against a certain 0, as components of the same means on both sides."""
+        added, number = self.added > 0, len(self.log_probabilities)
+        means = [ratio_of(checks.guard(k * self.shift), self.noise.scale) for k in range(number)]
+        logs = zip(self.log_probabilities, (0.0, *[-xp.inf] * (number - 1)), strict=True)
+        sides = ((xp.where(added, none, p), xp.where(added, p, none)) for p, none in logs)
+        up, down = zip(*sides, strict=True)
+        return stacked(means, up, means, down)

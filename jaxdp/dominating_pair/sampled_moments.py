@@ -11,8 +11,9 @@ Source: Mironov, Talwar & Zhang 2019 (arXiv:1908.10530), section 3.3, for intege
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -21,9 +22,11 @@ from jaxdp._core.compilation import jitted
 from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p, round_up
+from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p, log_probability, round_up
+from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.noise.nodes import along_last
+from jaxdp.dominating_pair.moments import renyi_of_law
+from jaxdp.noise.nodes import along_last, expanded
 
 # Largest integer order with its own sum. chosen: accountants use no higher one
 WHOLE_TERMS = 1024
@@ -137,6 +140,74 @@ def _log_moment_of_whole(renyi: Divergence, order: Reals) -> Reals:
     higher = order > 1.0
     safe = xp.where(higher, order, 2.0)
     return xp.where(higher, (safe - 1.0) * renyi(safe), 0.0)
+
+
+class SampledPair(DominatingPair):
+    """A release that uses a record with probability `_q`: Renyi divergences from `_whole`'s.
+
+    `_last` is the largest loss of the whole release at a node, and log of the probability beyond;
+    `_beyond` makes a bound on the log of the moment beyond the nodes from `log_moment_beyond`.
+    """
+
+    _moves = 1.0  # distance between the means of P and Q, over the whole release's
+
+    @property
+    @abc.abstractmethod
+    def _whole(self) -> DominatingPair: ...
+
+    @property
+    @abc.abstractmethod
+    def _q(self) -> Reals: ...
+
+    @property
+    @abc.abstractmethod
+    def _largest(self) -> Reals: ...
+
+    @abc.abstractmethod
+    def _renyi_bound(self, order: Reals) -> Reals: ...
+
+    @abc.abstractmethod
+    def _last(self, log_left_out: Reals) -> tuple[Reals, Reals]: ...
+
+    @abc.abstractmethod
+    def _beyond(self, tail: Reals, order: Reals, log_left_out: Reals) -> Reals: ...
+
+    def renyi(self, order: ArrayLike) -> Reals:
+        """Renyi divergence from nodes and `log_left_out`, or a bound from the whole release."""
+        beyond = self._log_moment_left_out if isinstance(self._whole, Additive) else None
+        return renyi_of_law(self, order, self._renyi_bound, beyond)
+
+    def mean_distance(self) -> Reals | None:
+        """Largest distance between means under Gaussian noise."""
+        distance = self._whole.mean_distance()
+        return (
+            None
+            if distance is None
+            else xp.where(xp.isnan(self._q), xp.nan, self._moves * distance)
+        )
+
+    def log_hit(self) -> Reals:
+        """log of the sampling probability, plus the whole release's own."""
+        return log_probability(self._q) + self._whole.log_hit()
+
+    def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
+        """log of a bound on the moment from outputs beyond the nodes."""
+        last_loss, left_out = self._last(log_left_out)
+        q, left_out = (xp.broadcast_to(x, order.shape) for x in (self._q, left_out))
+        tail = log_moment_beyond(self._renyi_of_whole, order, last_loss, q, left_out)
+        # At most the largest loss, if there is one.
+        largest = self._largest
+        log_bound = (order - 1.0) * largest + log_left_out
+        bounded = xp.where(largest < xp.inf, log_bound, xp.inf)
+        return xp.minimum(self._beyond(tail, order, left_out), bounded)
+
+    def _renyi_of_whole(self, order: Reals) -> Reals:
+        """Renyi divergences of the whole release, with orders along a new last axis."""
+        return cast(DominatingPair, expanded(self._whole)).renyi(order)
+
+    def _renyi_removed(self, order: Reals) -> Reals:
+        """`sampled_renyi` of the whole release."""
+        return sampled_renyi(self._renyi_of_whole, order, xp.broadcast_to(self._q, order.shape))
 
 
 # epsilon above which e^-epsilon is negligible beside it. derived: half an ulp of 50

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Callable
-from typing import Any, TypeVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 import jax
 
@@ -37,9 +38,20 @@ class Noise(abc.ABC):
     """
 
     _is_compiled = True  # False where formulas read known values and compile their parts
+    log_concave: ClassVar[bool] = False  # True if log g is concave on all reals
+    on_integers: ClassVar[bool] = False  # True if the noise is whole: shifts must be whole
+    name: ClassVar[str] = "noise"  # as plans name the family: that of the class, in lower case
+    shapes: ClassVar[tuple[float, float]] = (1.0, 1.0)  # ends of the shapes that a fit searches
 
     def __init_subclass__(cls) -> None:
+        cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
         in_float64(cls)
+
+    @classmethod
+    def _member(cls, shape: Reals, deviation: Reals) -> Noise:
+        """The member of a shape and a standard deviation; by default of noises with one scale."""
+        unit = cls(xp.ones_like(deviation))  # pyright: ignore[reportCallIssue]
+        return cls(deviation / xp.sqrt(unit.variance()))  # pyright: ignore[reportCallIssue]
 
     @abc.abstractmethod
     def _in_range(self) -> Bools | bool:
@@ -91,21 +103,10 @@ class Noise(abc.ABC):
         return None
 
     def _finite_loss(self, shift: Reals) -> tuple[Reals, Reals]:
-        """`log_finite` and `largest` of a `Structure`."""
         return xp.zeros_like(shift), self._pure_epsilon(shift)
 
     def _structure(self, shift: Reals) -> Structure:
         return Structure(self._singularities(shift), *self._finite_loss(shift))
-
-    @property
-    def log_concave(self) -> bool:
-        """True if log g is concave on all reals."""
-        return False
-
-    @property
-    def on_integers(self) -> bool:
-        """True if the noise is a whole number: shifts must be whole."""
-        return False
 
     def kinks(self) -> tuple[Reals, ...]:
         """Points where log g is not smooth: the middle."""

@@ -53,10 +53,11 @@ class DiscreteGaussian(Noise):
     def __init__(self, scale: ArrayLike):
         assign(self, scale=checks.positive("scale", scale))
 
-    @property
-    def on_integers(self) -> bool:
-        """True."""
-        return True
+    on_integers = True
+
+    @classmethod
+    def _member(cls, shape: Reals, deviation: Reals) -> DiscreteGaussian:
+        return DiscreteGaussian(deviation)
 
     def _in_range(self) -> Bools:
         return self.scale > 0

@@ -46,10 +46,7 @@ class DiscreteHistogram(Weighted):
         """n: no draw is farther from 0."""
         return len(self.weights) // 2
 
-    @property
-    def on_integers(self) -> bool:
-        """True."""
-        return True
+    on_integers = True
 
     def _in_range(self) -> bool:
         return True

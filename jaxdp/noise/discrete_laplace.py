@@ -52,10 +52,11 @@ class DiscreteLaplace(Noise):
     def __init__(self, scale: ArrayLike):
         assign(self, scale=checks.positive("scale", scale))
 
-    @property
-    def on_integers(self) -> bool:
-        """True."""
-        return True
+    on_integers = True
+
+    @classmethod
+    def _member(cls, shape: Reals, deviation: Reals) -> DiscreteLaplace:
+        return DiscreteLaplace(deviation / xp.sqrt(2.0))
 
     def _in_range(self) -> Bools:
         return self.scale > 0

@@ -64,10 +64,15 @@ class FlippedHuber(Noise):
         alpha = checks.zero_or_positive("alpha", alpha, _LARGEST)
         assign(self, alpha=alpha, gamma=checks.positive("gamma", gamma))
 
-    @property
-    def log_concave(self) -> bool:
-        """True."""
-        return True
+    log_concave = True
+
+    shapes = (2e-3, 30.0)
+
+    @classmethod
+    def _member(cls, shape: Reals, deviation: Reals) -> FlippedHuber:
+        unit = FlippedHuber(shape * xp.ones_like(shape), xp.ones_like(shape))
+        scale = deviation / xp.sqrt(unit.variance())
+        return FlippedHuber(shape * scale, scale)
 
     def _in_range(self) -> Bools:
         return (self.alpha >= 0) & (self.alpha <= _LARGEST) & (self.gamma > 0)

@@ -56,10 +56,11 @@ class Gaussian(Noise):
     def __init__(self, scale: ArrayLike):
         assign(self, scale=checks.positive("scale", scale))
 
-    @property
-    def log_concave(self) -> bool:
-        """True."""
-        return True
+    log_concave = True
+
+    @classmethod
+    def _member(cls, shape: Reals, deviation: Reals) -> Gaussian:
+        return Gaussian(deviation)
 
     def _in_range(self) -> Bools:
         return self.scale > 0

@@ -51,10 +51,11 @@ class Laplace(Noise):
     def __init__(self, scale: ArrayLike):
         assign(self, scale=checks.positive("scale", scale))
 
-    @property
-    def log_concave(self) -> bool:
-        """True."""
-        return True
+    log_concave = True
+
+    @classmethod
+    def _member(cls, shape: Reals, deviation: Reals) -> Laplace:
+        return Laplace(deviation / xp.sqrt(2.0))
 
     def _in_range(self) -> Bools:
         return self.scale > 0

@@ -66,11 +66,7 @@ class NumericalNoise(Noise):
     def kinks(self) -> tuple[Reals, ...]:
         """Points where log g is not smooth, in the query's unit; empty for a smooth one."""
 
-    @final
-    @property
-    def log_concave(self) -> bool:
-        """True."""
-        return True
+    log_concave = True
 
     @final
     def _in_range(self) -> bool:

@@ -78,10 +78,15 @@ class OffsetGaussian(Noise):
         offset = checks.zero_or_positive("offset", offset, _LARGEST)
         assign(self, offset=offset, scale=checks.positive("scale", scale))
 
-    @property
-    def log_concave(self) -> bool:
-        """True."""
-        return True
+    log_concave = True
+
+    shapes = (1e-3, 3000.0)
+
+    @classmethod
+    def _member(cls, shape: Reals, deviation: Reals) -> OffsetGaussian:
+        unit = OffsetGaussian(shape * xp.ones_like(shape), xp.ones_like(shape))
+        scale = deviation / xp.sqrt(unit.variance())
+        return OffsetGaussian(shape * scale, scale)
 
     def _in_range(self) -> Bools:
         return (self.offset >= 0) & (self.offset <= _LARGEST) & (self.scale > 0)

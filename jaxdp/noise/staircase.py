@@ -62,6 +62,10 @@ class Staircase(Noise):
             split=checks.real("split", split, checks.LEAST_NORMAL, 1.0),
         )
 
+    @classmethod
+    def _member(cls, shape: Reals, deviation: Reals) -> Staircase:
+        return Staircase(shape, deviation, staircase_split(shape))
+
     def _in_range(self) -> Bools:
         positive = (self.epsilon > 0) & (self.sensitivity > 0) & (self.split > 0)
         return positive & (self.epsilon < xp.inf) & (self.split <= 1)

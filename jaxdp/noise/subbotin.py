@@ -68,10 +68,15 @@ class Subbotin(Noise):
         scale = checks.positive("scale", scale)
         assign(self, scale=scale, power=checks.real("power", power, 1.0, _LARGEST_POWER))
 
-    @property
-    def log_concave(self) -> bool:
-        """True."""
-        return True
+    log_concave = True
+
+    shapes = (1e-5, 7.0)
+
+    @classmethod
+    def _member(cls, shape: Reals, deviation: Reals) -> Subbotin:
+        unit = Subbotin(xp.ones_like(shape), 1.0 + shape)
+        scale = deviation / xp.sqrt(unit.variance())
+        return Subbotin(scale, 1.0 + shape)
 
     def _in_range(self) -> Bools:
         return (self.scale > 0) & (self.power >= 1) & (self.power <= _LARGEST_POWER)

@@ -60,6 +60,14 @@ class TruncatedLaplace(Noise):
     def __init__(self, scale: ArrayLike, bound: ArrayLike):
         assign(self, scale=checks.positive("scale", scale), bound=checks.positive("bound", bound))
 
+    shapes = (1e-3, 300.0)
+
+    @classmethod
+    def _member(cls, shape: Reals, deviation: Reals) -> TruncatedLaplace:
+        unit = TruncatedLaplace(xp.ones_like(shape), shape * xp.ones_like(shape))
+        scale = deviation / xp.sqrt(unit.variance())
+        return TruncatedLaplace(scale, shape * scale)
+
     def _in_range(self) -> Bools:
         return (self.scale > 0) & (self.bound > 0)
 

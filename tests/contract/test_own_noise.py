@@ -4,8 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from own_noises import Logistic
 
 import jaxdp as dp
+from jaxdp.composition import stored
+from jaxdp.design.families import known
 
 pytestmark = pytest.mark.float64
 
@@ -163,3 +166,35 @@ def test_a_scale_out_of_range_is_named(scale):
                 ask()
     with pytest.raises(ValueError, match=r"must have a mass of 1: not so in Claimed$"):
         claimed(factor=0.9).log_delta(0.1, 0.5)
+
+
+def test_its_losses_are_stored_and_read_where_it_is_defined(monkeypatch):
+    loss = 3 * dp.privacy_loss(dp.Mechanism(Logistic(jnp.array(2.0)), 1.0))
+    text = loss.to_json()
+    assert f"{Logistic.__module__}:Logistic" in text
+    assert dp.PrivacyLoss.from_json(text).epsilon(1e-5) == loss.epsilon(1e-5)
+    others = {name: kind for name, kind in stored.kinds().items() if kind is not Logistic}
+    monkeypatch.setattr(stored, "kinds", lambda: others)
+    with pytest.raises(ValueError, match="Logistic' is a class of your own that is not defined"):
+        dp.PrivacyLoss.from_json(text)
+
+
+def test_its_class_is_a_family():
+    assert known("family", Logistic) is Logistic
+    assert known("family", dp.Laplace) == "laplace"
+    member = Logistic._member(jnp.ones(()), jnp.array(3.0))
+    np.testing.assert_allclose(member.variance(), 9.0, rtol=1e-9)
+    for wrong in (dp.Histogram, dp.own.Noise, int):
+        with pytest.raises(ValueError, match="family must"):
+            dp.fit_noise(wrong, (1.0, 1e-5), 2.0)
+
+
+@pytest.mark.long
+def test_it_is_fitted_compared_and_allocated():
+    noise = dp.fit_noise(Logistic, (1.0, 1e-5), 2.0)
+    assert 0.9999e-5 < noise.delta(2.0, 1.0) <= 1e-5
+    rows = dp.compare((1.0, 1e-5), 2.0, families=[Logistic, "gaussian", dp.Laplace])
+    assert [row.family for row in rows] == ["laplace", "logistic", "gaussian"]
+    scales = dp.allocate(Logistic, [1.0, 2.0], (1.0, 1e-5))
+    moves = dp.Mechanism(Logistic(scales), jnp.array([1.0, 2.0]))
+    assert 0.9e-5 < dp.privacy_loss(moves).sum().delta(1.0) <= 1e-5

@@ -59,9 +59,9 @@ def test_what_a_recipe_lists_is_listed():
     noises = {name for name, _ in classes_of("noise", Noise)}
     fitted = {name for name in noises if snake(name) in MEMBERS}
     assert len(fitted) == len(MEMBERS)
-    assert fitted <= stored._KINDS.keys() & set(dir(dp))
+    assert fitted <= stored.kinds().keys() & set(dir(dp))
     pairs = {name for name, _ in classes_of("dominating_pair", DominatingPair)}
-    assert {name for name in pairs if name in dir(dp)} <= stored._KINDS.keys()
+    assert {name for name in pairs if name in dir(dp)} <= stored.kinds().keys()
     schemes = {kind for _, kind in classes_of("sampling", Scheme)}
     assert schemes == set(dp.sampling.SCHEMES.values())
 
