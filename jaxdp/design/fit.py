@@ -71,8 +71,9 @@ def fit_noise(
     Subbotin, bound / scale) the least scale is found for every shape of a grid, then on finer grids
     around the best; the flipped Huber also on its curve count alpha sensitivity = gamma^2 epsilon,
     where its loss has a plateau exactly at epsilon, as one scalar root. The staircase meets epsilon
-    at delta = 0 with `staircase_split`. Call it under `jax.jit` in a loop. Arguments that do not go
-    together: `ValueError`.
+    at delta = 0 with `staircase_split`. Call it under `jax.jit` in a loop; where JAX has no float64
+    there, scale and shape are rounded up to float32, and delta may be 1e-4 of itself above the
+    budget's. Arguments that do not go together: `ValueError`.
 
     >>> import jaxdp as dp
     >>> print(f"{dp.fit_noise('laplace', (1.0, 1e-5), 2.0).scale:.4f}")

@@ -113,6 +113,7 @@ def test_offset_gaussian_in_twenty_dimensions():
     assert (20 * dp.privacy_loss(dp.Mechanism(noise, 1.0))).delta(5.0) <= 1e-6
 
 
+@pytest.mark.float64
 @pytest.mark.long
 @pytest.mark.parametrize("family", ["flipped_huber", "offset_gaussian", "subbotin"])
 def test_the_table_of_composed_optima(family):
