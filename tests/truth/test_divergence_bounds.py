@@ -7,6 +7,8 @@ import pytest
 
 import jaxdp as dp
 from jaxdp.accountant import divergences, inverse
+from jaxdp.accountant.batch import Batch
+from jaxdp.accountant.steps import unknown
 
 pytestmark = pytest.mark.float64
 
@@ -160,13 +162,13 @@ def test_one_epsilon_is_one_lane(monkeypatch):
     """A lane of a sampled flipped Huber takes 7 s; padded to thirty it took 190 s."""
     lanes = []
 
-    def counted(terms, epsilon):
+    def counted(releases, epsilon):
         lanes.append(epsilon.shape)
         return np.zeros(epsilon.shape)
 
-    monkeypatch.setattr(divergences, "_compiled_log_delta", counted)
-    terms = released(dp.Laplace(3.0)).terms
-    divergences.log_delta_of(terms, np.array([1.0]))
+    monkeypatch.setitem(divergences._UPPER, "log delta", counted)
+    batch = Batch(released(dp.Laplace(3.0)).terms, np.array([1.0]))
+    divergences.engine("log delta").concrete(batch, unknown(batch.values), 1)
     assert lanes == [(1,)]
 
 
