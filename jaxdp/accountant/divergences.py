@@ -179,11 +179,11 @@ def _least(bound: Callable[..., Reals], releases: _Releases, values: Lanes) -> L
     with jax.numpy_rank_promotion("allow"):
         log_s = zoom(at, low, high, _TRIED, _ROUNDS)[0]
         found = bound(releases, values, lax.stop_gradient(xp.exp(log_s)))
-    bad = _is_bad(releases.terms) | xp.isnan(values)
+    bad = is_bad(releases.terms) | xp.isnan(values)
     return xp.where(bad, xp.nan, xp.where(xp.isnan(found), xp.inf, found))
 
 
-def _is_bad(terms: Terms) -> Bools:
+def is_bad(terms: Terms) -> Bools:
     """True for lanes with a parameter that is NaN."""
     bad: Any = False
     for term in terms:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
@@ -16,6 +17,7 @@ from jaxdp.accountant import engines, inverse
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, epsilon_width, width
 from jaxdp.accountant.composition import Terms, reversed_where, with_one_gaussian
+from jaxdp.accountant.divergences import is_bad
 from jaxdp.accountant.runner import (
     Choice,
     StopWhen,
@@ -78,6 +80,9 @@ def _falling(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
     free = tuple(i for i in range(size) if all(shape[i] == 1 for shape in shapes))
     upper = xp.asarray(inverse.falling(bounds.upper, values, free))
     upper = xp.where(xp.isnan(values), xp.nan, upper)
+    if not checks.all_concrete(terms):
+        # An engine that reads a part of the parameters alone may have answered.
+        upper = xp.where(is_bad(terms), xp.nan, upper)
     return LogBounds(xp.minimum(bounds.lower, upper), upper)
 
 

@@ -1,6 +1,7 @@
 """epsilon: finite wherever log delta is, no more than searches and no sampling need."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -235,4 +236,5 @@ def test_the_search_of_traced_smooth_losses_reads_a_contour():
     for loss in (phase(1.0), phase(1.0) + phase(2.0)):
         steps = engines.steps_of("epsilon", loss.terms, is_concrete=False)
         (search,) = (step.engine for step in steps if step.row.engine == "search")
-        assert search.traced.args[0].row.engine == "laws"
+        traced: Any = search.traced
+        assert traced.args[0].row.engine == "laws"
