@@ -130,14 +130,13 @@ def test_points_between_are_the_librarys_numbers(grid, script):
 
 def test_answers_are_the_librarys_numbers(grid):
     deltas = np.array([0.0, *grid["deltas"]])
-    at = np.random.default_rng().choice(len(grid["ratios"]), 5)
     for kind, noise in (("gaussian", dp.Gaussian), ("laplace", dp.Laplace)):
         stored = numbers(grid, grid["answers"][kind]).reshape(-1, deltas.size)
         assert stored.shape[0] == len(grid["ratios"])
         assert np.all(np.diff(stored, axis=0) <= 0)
-        release = dp.Mechanism(noise(np.array(grid["ratios"])[at, None]), 1.0)
+        release = dp.Mechanism(noise(np.array(grid["ratios"])[:, None]), 1.0)
         known = np.where(deltas == 0.0, release.delta(0.0), release.epsilon(deltas + 1e-300))
-        assert_stored(grid, stored[at], known)
+        assert_stored(grid, stored, known)
 
 
 def test_the_page_is_small_and_needs_no_network():
