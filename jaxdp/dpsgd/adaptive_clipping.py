@@ -35,7 +35,7 @@ def checked_quantile(quantile: float | None, bands: int) -> float | None:
 
 
 def gradient_factor(family: str) -> float:
-    """What the scales of the sums are multiplied by, to leave the counts their share."""
+    """Factor of the scales of the sums, which leaves the counts their share."""
     return float((1.0 - SHARE) ** (-0.5 if family == "gaussian" else -1.0))
 
 

@@ -36,7 +36,7 @@ _ROUNDING = 1e-12
 
 
 class Memory(NamedTuple):
-    """What later steps need of one leaf, the latest step first: (bands - 1, *shape)."""
+    """Sums and released values of one leaf, the latest step first: (bands - 1, *shape)."""
 
     sums: Reals
     released: Reals
@@ -56,7 +56,7 @@ def coefficients(bands: int, expected_batch: Reals | float = 1.0) -> tuple[float
 
 
 def no_memory(column: tuple[float, ...], shapes: tuple[Shape, ...]) -> tuple[Memory, ...]:
-    """Before the first step."""
+    """The memory before the first step: zeros."""
     if len(column) == 1:
         return ()
     zeros = [jnp.zeros((len(column) - 1, *shape)) for shape in shapes]

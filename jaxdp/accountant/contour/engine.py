@@ -72,7 +72,7 @@ class Lanes(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """What a contour's bound depends on."""
+    """Arguments of a contour's bound."""
 
     rows: Rows
     value: Reals  # epsilon >= 0, or the delta of finite losses
