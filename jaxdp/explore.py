@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import html
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp import risk
+from jaxdp import dpsgd, risk
 from jaxdp._core import checks
 from jaxdp.design.fit import fit_noise
-from jaxdp.dpsgd.phase import Phase
-from jaxdp.dpsgd.queries import noise_multiplier
 from jaxdp.dpsgd.statement import rounded_up
-from jaxdp.guarantee.base import Budget
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
@@ -38,8 +34,9 @@ _WANTED = [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0]
 _KINDS: dict[str, Any] = {"Gaussian": Gaussian, "Laplace": Laplace}
 # Share of the others that the attacker accuses wrongly. chosen: 1 in 1,000, as on the page
 _RATE = 1e-3
-# Deltas and rates of the pictures. measured: 24 deltas share a grid and take less time than 11
+# Deltas and rates of the picture. measured: 24 deltas share a grid and take less time than 11
 _PROFILE, _RATES = np.geomspace(0.5, 1e-8, 24), np.geomspace(1e-4, 1.0, 61)
+_SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="380" height="245" fill="currentColor">'
 
 
 class _Field(NamedTuple):
@@ -52,13 +49,10 @@ class _Field(NamedTuple):
     upper: float = 1e9
     is_whole: bool = False
 
-    def parsed(self, text: str) -> float:
+    def parsed(self, text: str) -> int | float:
         """The number that was typed; `ValueError` with a sentence for the reader."""
-        bare = re.sub(r"[\s_]", "", text)
-        if re.fullmatch(r"\d{1,3}(,\d{3})+(\.\d*)?", bare):
-            bare = bare.replace(",", "")
         try:
-            value = float(bare.replace(",", "."))
+            value = float(text)
         except ValueError:
             value = math.nan
         if not self.lower <= value <= self.upper or (self.is_whole and not value.is_integer()):
@@ -66,14 +60,6 @@ class _Field(NamedTuple):
             limits = f"{self.lower:g} to {self.upper:g}"
             raise ValueError(f"{self.label}: enter {kind} from {limits}, not {text[:40]!r}.")
         return int(value) if value.is_integer() else value
-
-    def nearest(self, text: str) -> int | None:
-        """The position closest to what was typed; None if that is no number."""
-        try:
-            value = self.parsed(text)
-        except ValueError:
-            return None
-        return int(np.argmin(np.abs(np.log(np.asarray(self.points) / value))))
 
 
 _TARGETS = {
@@ -94,119 +80,86 @@ _ANSWER = {
 }
 
 
-class _Asked(NamedTuple):
-    """A release, and the least noise for the wanted epsilon, each with its line of Python."""
-
-    release: Any
-    line: str
-    noise: str
-    least: Callable[[], Any]
-    least_line: str
+# As it was typed: 256, and not 256.0, stands in the lines of Python.
+_Number = int | float
+# A release and its line of Python, the name of its noise, the least noise and its line.
+_Asked = tuple[Any, str, str, Callable[..., Any], str]
 
 
-def _asked_of_training(noise: float, batch: float, records: float, epochs: float, **to: Any):
+def _asked_of_training(noise: _Number, batch: _Number, records: _Number, epochs: _Number) -> _Asked:
     sizes: Any = {"dataset_size": records, "batch_size": batch, "epochs": epochs}
     written = ", ".join(f"{name}={value}" for name, value in sizes.items())
-    return _Asked(
-        Phase(noise, **sizes).loss("add_remove"),
+    return (
+        dpsgd.Phase(noise, **sizes).loss("add_remove"),
         f'dp.dpsgd.Phase({noise}, {written}).loss("add_remove")',
         "noise multiplier",
-        lambda: noise_multiplier(to["wanted"], to["delta"], **sizes),
-        f"dp.dpsgd.noise_multiplier({to['wanted']}, {to['delta']}, {written})",
+        lambda epsilon, delta: dpsgd.noise_multiplier(epsilon, delta, **sizes),
+        f"dp.dpsgd.noise_multiplier({{}}, {{}}, {written})",
     )
 
 
-def _asked_of_answer(kind: str, scale: float, sensitivity: float, **to: Any):
-    return _Asked(
+def _asked_of_answer(kind: str, scale: _Number, sensitivity: _Number) -> _Asked:
+    return (
         Mechanism(_KINDS[kind](scale), sensitivity),
         f"dp.Mechanism(dp.{kind}({scale}), {sensitivity})",
         "scale",
-        lambda: fit_noise(kind.lower(), Budget(to["wanted"], to["delta"]), sensitivity).scale,
-        f'dp.fit_noise("{kind.lower()}", ({to["wanted"]}, {to["delta"]}), {sensitivity}).scale',
+        lambda epsilon, delta: fit_noise(kind.lower(), (epsilon, delta), sensitivity).scale,
+        f'dp.fit_noise("{kind.lower()}", ({{}}, {{}}), {sensitivity}).scale',
     )
 
 
-def _answers(asked: _Asked, delta: float, wanted: float) -> Iterator[str]:
+def _answers(asked: _Asked, delta: _Number, wanted: _Number) -> Iterator[str]:
     """Risks and noise in words, the lines of Python, a picture: each as soon as it is known."""
-    epsilon = float(asked.release.epsilon(delta))
-    advantage = float(risk.advantage(asked.release))
+    release, line, noise, least_of, least_line = asked
+    epsilon, advantage = float(release.epsilon(delta)), float(risk.advantage(release))
     yield (
-        f"ε ≤ {rounded_up(epsilon, 5)} at δ = {delta:g}\n"
+        f"ε ≤ {rounded_up(epsilon, 5)} at δ = {delta}\n"
         f"Advantage {rounded_up(advantage, 4)}: an attacker who starts from even odds, and must "
         "say whether one person's record was used, is right in at most "
         f"{rounded_up(50.0 + 50.0 * advantage, 4)} % of the cases. Guessing is right in 50 %."
     )
-    found, least = float(risk.tpr_at_fpr(asked.release, _RATE)), float(asked.least())
+    found, least = float(risk.tpr_at_fpr(release, _RATE)), float(least_of(wanted, delta))
     enough = f"at least {rounded_up(least, 6)}" if least < math.inf else "none is large enough"
     yield (
         "An attacker who accuses 1 in 1,000 people wrongly finds at most "
         f"{rounded_up(1000.0 * found, 4)} in 1,000 of those whose records were used.\n"
-        f"The {asked.noise} for ε ≤ {wanted:g} at this δ: {enough}."
+        f"The {noise} for ε ≤ {wanted} at this δ: {enough}."
     )
     yield (
-        f"import jaxdp as dp\nrelease = {asked.line}\n"
+        f"import jaxdp as dp\nrelease = {line}\n"
         f"release.epsilon({delta})  # {epsilon}\n"
         f"dp.risk.advantage(release)  # {advantage}\n"
         f"dp.risk.tpr_at_fpr(release, {_RATE})  # {found}\n"
-        f"{asked.least_line}  # {least}"
+        f"{least_line.format(wanted, delta)}  # {least}"
     )
-    at = np.asarray(asked.release.epsilon(_PROFILE))
+    at = np.asarray(release.epsilon(_PROFILE))
     known = (at > 0.0) & (at < math.inf)
-    points = np.append(0.0, at[known]), np.append(advantage, _PROFILE[known])
-    yield _pictures(points, (epsilon, delta), found)
+    yield _picture(np.append(0.0, at[known]), np.append(advantage, _PROFILE[known]), found)
 
 
-def _pictures(
-    profile: tuple[np.ndarray, np.ndarray], chosen: tuple[float, float], found: float
-) -> str:
-    """Profile and trade-off as SVG, in the colour of the text, each with a dot."""
-    epsilon, delta = (x[:, None] for x in profile)
+def _picture(epsilon: np.ndarray, delta: np.ndarray, found: float) -> str:
+    """The trade-off of the best attack as SVG in the colour of the text, and a dot at `_RATE`."""
     with np.errstate(over="ignore"):
-        bounds = np.exp(epsilon) * _RATES + delta
-    others = 1.0 - np.exp(-epsilon) * (1.0 - delta - _RATES)
-    most = np.minimum(np.minimum(bounds, others).min(axis=0), 1.0)
-    largest = max(profile[0][-1], 1e-6)
-    unit = 10.0 ** math.floor(math.log10(largest))
-    end = next(m * unit for m in (1, 2, 3, 5, 10) if m * unit >= largest)
-
-    def share(x: Any, decades: float) -> np.ndarray:
-        return np.clip(1.0 + np.log10(np.maximum(x, 1e-300)) / decades, 0.0, 1.0)
-
-    shares = share(_RATES, 4.0)
-    left = _frame(
-        (50.0, "Privacy profile: δ by ε (nats)"),
-        ({k / 2: f"{k * end / 2:g}" for k in range(3)}, {k / 4: 2 * k - 8 for k in range(5)}),
-        {"": (profile[0] / end, share(profile[1], 8.0))},
-        (min(chosen[0] / end, 1.0), float(share(chosen[1], 8.0))),
-    )
-    right = _frame(
-        (380.0, "Trade-off: share found by share accused wrongly"),
-        ({k / 4: f"{10.0 ** (k - 4):g}" for k in range(5)}, {k / 4: k - 4 for k in range(5)}),
-        {"": (shares, share(most, 4.0)), "4": (shares, shares)},
-        (float(share(_RATE, 4.0)), float(share(found, 4.0))),
-    )
-    head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 230" width="640" role="img" '
-    return f'{head}font-size="11" fill="currentColor">{left}{right}</svg>'
+        bounds = np.exp(epsilon)[:, None] * _RATES + delta[:, None]
+    others = 1.0 - np.exp(-epsilon)[:, None] * (1.0 - delta[:, None] - _RATES)
+    most = np.minimum(bounds, others).min(axis=0)
+    title = '<text x="60" y="15">Share found, at most, by share accused wrongly</text>'
+    parts = [_SVG, title, '<g fill="none" stroke="currentColor">']
+    for shares, dashes in ((most, ""), (_RATES, "4")):
+        places = zip(60.0 + 75.0 * _decades(_RATES), 215.0 - 48.0 * _decades(shares), strict=True)
+        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline points="{points}" stroke-dasharray="{dashes}"/>')
+    parts.append('</g><g text-anchor="end">')
+    for k in range(5):
+        parts.append(f'<text x="{75 + 75 * k}" y="236">1e{k - 4}</text>')
+        parts.append(f'<text x="52" y="{219 - 48 * k}">1e{k - 4}</text>')
+    dot = 60.0 + 75.0 * _decades(_RATE), 215.0 - 48.0 * _decades(found)
+    parts.append('</g><circle cx="{:.1f}" cy="{:.1f}" r="4" fill="#D55E00"/></svg>'.format(*dot))
+    return "".join(parts)
 
 
-def _frame(
-    head: tuple[float, str], ticks: tuple[dict, dict], lines: dict[str, Any], dot: tuple[float, float]
-) -> str:
-    """A picture from x = `head[0]` on: lines by their dashes, and a dot, as shares of the axes."""
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        return round(head[0] + 240.0 * x, 1), round(200.0 - 170.0 * y, 1)
-
-    def text(x: float, y: float, words: object, anchor: str = "middle") -> str:
-        return '<text x="{}" y="{}" text-anchor="{}">{}</text>'.format(*at(x, y), anchor, words)
-
-    parts = [text(0.5, 1.07, head[1]), *(text(x, -0.1, label) for x, label in ticks[0].items())]
-    parts += [text(-0.03, y - 0.02, f"1e{power}", "end") for y, power in ticks[1].items()]
-    for dashes, (x, y) in {**lines, "1 0": ((0.0, 0.0, 1.0), (1.0, 0.0, 0.0))}.items():
-        points = " ".join("{},{}".format(*at(*pair)) for pair in zip(x, y, strict=True))
-        style = f'fill="none" stroke="currentColor" stroke-dasharray="{dashes}"'
-        parts.append(f'<polyline points="{points}" {style}/>')
-    return "".join(parts) + '<circle cx="{}" cy="{}" r="4" fill="#D55E00"/>'.format(*at(*dot))
+def _decades(share: Any) -> Any:
+    return np.clip(4.0 + np.log10(np.maximum(share, 1e-4)), 0.0, 4.0)
 
 
 class Panel:
@@ -218,67 +171,64 @@ class Panel:
 
     def __init__(self, fields: dict[str, _Field], ask: Callable[..., _Asked], kinds: Any = ()):
         widgets = checks.extra("ipywidgets", "notebook")
-        self._fields, self._ask, self.controls = fields, ask, {}
-        self._outputs = [widgets.HTML() for _ in range(4)]
+        self._fields, self._ask, self._follows, self.controls = fields, ask, False, {}
         self.kind = widgets.Dropdown(options=kinds, description="Noise") if kinds else None
-        rows = [] if self.kind is None else [self.kind]
         for name, field in fields.items():
-            slider = widgets.SelectionSlider(options=[(f"{x:,}", x) for x in field.points])
+            options = [(f"{x}", x) for x in field.points]
+            slider = widgets.SelectionSlider(options=options, value=field.start, readout=False)
             slider.description, slider.style.description_width = field.label, "9em"
-            typed = widgets.Text(f"{field.start:,}", tooltip=field.label)
-            slider.readout, slider.index = False, field.nearest(typed.value)
+            typed = widgets.Text(f"{field.start}", tooltip=field.label)
             self.controls[name] = slider, typed
-            slider.observe(lambda _, name=name: self._moved(name), "index")
-            typed.observe(lambda _, name=name: self._typed(name), "value")
-            rows.append(widgets.HBox([slider, typed]))
+            slider.observe(lambda _, name=name: self._moved(name), "value")
+            typed.observe(lambda _: self.update(), "value")
+        rows = [widgets.HBox(pair) for pair in self.controls.values()]
         if self.kind is not None:
             self.kind.observe(lambda _: self.update(), "value")
+            rows.insert(0, self.kind)
+        self._outputs = [widgets.HTML() for _ in range(4)]
         self.box = widgets.VBox([*rows, *self._outputs])
         self.update()
 
     def _moved(self, name: str) -> None:
-        (slider, typed), field = self.controls[name], self._fields[name]
-        # A slider that follows a typed number stands beside it, and does not replace it.
-        if field.nearest(typed.value) != slider.index:
-            typed.value = f"{field.points[slider.index]:,}"
-
-    def _typed(self, name: str) -> None:
         slider, typed = self.controls[name]
-        place = self._fields[name].nearest(typed.value)
-        slider.index = slider.index if place is None else place
-        self.update()
+        if not self._follows:
+            typed.value = f"{slider.value}"
 
     def update(self) -> None:
         """Show the answers to the numbers that are entered, or what is wrong with them."""
         shown: list[str] = []
         try:
-            entered = {x: f.parsed(self.controls[x][1].value) for x, f in self._fields.items()}
-            to = {name: entered[name] for name in _TARGETS}
-            kind = {} if self.kind is None else {"kind": self.kind.value}
-            for answer in _answers(self._ask(**kind, **entered), **to):
-                self._outputs[len(shown)].value = _as_html(answer, len(shown))
+            entered: Any = {x: f.parsed(self.controls[x][1].value) for x, f in self._fields.items()}
+            self._follows = True  # a slider stands at the position closest to a typed number
+            for name, value in entered.items():
+                distances = np.abs(np.log(np.asarray(self._fields[name].points) / value))
+                self.controls[name][0].index = int(np.argmin(distances))
+            targets = entered.pop("delta"), entered.pop("wanted")
+            if self.kind is not None:
+                entered["kind"] = self.kind.value
+            for answer in _answers(self._ask(**entered), *targets):
+                self._outputs[len(shown)].value = _as_html(answer)
                 shown.append(answer)
         except ValueError as error:
             shown = [str(error)]
         finally:
+            self._follows = False
             # Whatever was raised, nothing stays of earlier numbers.
             shown += [""] * (len(self._outputs) - len(shown))
-            for place, (output, answer) in enumerate(zip(self._outputs, shown, strict=True)):
-                output.value = _as_html(answer, place)
-            self.text, self._svg = "\n".join(filter(None, shown[:-1])), shown[-1]
+            for output, answer in zip(self._outputs, shown, strict=True):
+                output.value = _as_html(answer)
+            self.text = "\n".join(filter(None, shown[:-1]))
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        """The widget; its text and its picture where no widget can be shown."""
-        bundle = {**self.box._repr_mimebundle_(), "text/plain": self.text}
-        return {**bundle, "image/svg+xml": self._svg} if self._svg else bundle
+        """The widget; its answers alone where no widget can be shown."""
+        answers = "".join(output.value for output in self._outputs)
+        return {**self.box._repr_mimebundle_(), "text/plain": self.text, "text/html": answers}
 
 
-def _as_html(answer: str, place: int) -> str:
-    """A picture as it is; code, which is the third, and text with their lines."""
-    if answer.startswith("<svg"):
-        return answer
-    space = "pre" if place == 2 else "pre-line"
-    return f'<div style="white-space: {space}">{html.escape(answer)}</div>'
+def _as_html(answer: str) -> str:
+    """A picture as it is, code and text with their lines."""
+    tag = "pre" if answer.startswith("import") else 'div style="white-space: pre-line"'
+    return answer if answer.startswith("<svg") else f"<{tag}>{html.escape(answer)}</{tag[:3]}>"
 
 
 def training() -> Panel:
@@ -287,7 +237,7 @@ def training() -> Panel:
     Returns:
         A panel that a notebook shows: epsilon at the chosen delta, the advantage and the findings
         of an attacker in words, the least noise multiplier for a wanted epsilon, the Python that
-        computes these numbers, profile and trade-off. Numbers in the text are upper bounds, rounded
+        computes these numbers, and the trade-off. Numbers in the text are upper bounds, rounded
         up; the comments of the Python have every digit. Batches are Poisson samples, and neighbours
         differ by one record more or less.
 

@@ -34,9 +34,6 @@ _POINTS = 48
 _LEAST_EPSILON = 1e-4
 # Tolerance of a false-negative rate. chosen: no picture or attack shows it
 CLOSE = 1e-10
-# Points of a later round, at least. measured: of a sampled or Laplace composition, so many on one
-# grid take a quarter of the time of five on contours; of a lattice they take a third more
-_LEAST_POINTS = 24
 # Distance of the points on either side of a rate's best epsilon. derived: its square is `CLOSE`
 _NEAR = 1e-5
 # Rounds after both grids, at most. measured: two are enough for smooth profiles, one for kinks
@@ -84,8 +81,7 @@ def tradeoff_by_lines(
         most = max(x.size for x in found)
         if most == 0:
             break
-        size = max(most, _LEAST_POINTS)
-        padded = [np.resize(x if x.size else grid[:1], size) for x in found]
+        padded = [np.resize(x if x.size else grid[:1], most) for x in found]
         log_deltas = evaluated(padded)
         lines = [line.joined(*x) for line, *x in zip(lines, padded, log_deltas, strict=True)]
     fnr = np.stack([line.fnr for line in lines]).reshape(by_rates)

@@ -59,6 +59,13 @@ def steps_of(epochs, rate):
     return math.ceil(epochs if rate == 1.0 else epochs * 1000.0 / round(1000.0 * rate, 12))
 
 
+def test_a_notebook_has_the_same_positions(grid):
+    for name in ("noises", "batches", "records", "epochs", "scales", "sensitivities"):
+        assert grid[name] == getattr(dp.explore, name.upper())
+    (deltas,) = re.findall(r"SHOWN_DELTAS = (.*);", (DOCS / "try.js").read_text())
+    assert json.loads(deltas) == dp.explore.DELTAS
+
+
 def assert_stored(grid, stored, known):
     """At least the library's number, and at most that rounded up.
 
