@@ -91,6 +91,8 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 def test_stored_outputs_hold_no_warning(path):
     """A warning names folders of the machine, and what is shown should not warn."""
     assert '"stderr"' not in path.read_text()
+    # A widget that no kernel holds would be shown as an error, in place of its text.
+    assert "jupyter.widget-view" not in path.read_text()
 
 
 # The others take 11 to 90 CPU seconds.
@@ -133,7 +135,7 @@ def test_it_runs(path):
 
 
 def test_there_are_notebooks():
-    assert len(NOTEBOOKS) == 6
+    assert len(NOTEBOOKS) == 7
 
 
 @pytest.fixture
