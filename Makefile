@@ -94,7 +94,7 @@ docs: $(STAMP)
 	$(RUN) pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(RUN) sphinx --fail-on-warning --keep-going docs docs/_build
 
-# The numbers of docs/try.html, in twelve CPU minutes.
+# The numbers of docs/try.html, in twenty CPU minutes.
 try-grid: $(STAMP)
 	$(PY) docs/try_grid.py
 

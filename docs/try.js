@@ -124,10 +124,7 @@ function ofTraining(wanted) {
   const notes = batch < state.batch ? ["A batch is at most all records."] : [];
   const command = `--dataset-size ${records} --batch-size ${batch} --epochs ${epochs}`;
   const sizes = `dataset_size=${records}, batch_size=${batch}, epochs=${epochs}`;
-  // A bound at a smaller delta is one too, and may have points between.
-  const finer = Math.max(...GRID.finer.deltas.filter((d) => d > 0 && d <= delta), 0);
-  const bound = (multiplier) => Math.min(...[delta, finer].filter((d) => GRID.deltas.includes(d))
-    .map((d) => upper({ ...training, noise: multiplier }, d)?.value ?? Infinity));
+  const bound = (multiplier) => upper({ ...training, noise: multiplier }, delta)?.value ?? Infinity;
   const all = known ? [] : uppers(training);
   const found = known ? null : all[column - 1];
   const epsilon = known ? known[column] : found && found.value;

@@ -33,13 +33,32 @@ function decoded(text, every) {
           at += 1;
         }
       }
-      table.push({ noise: noises[i], rate: rates[j], steps, codes: row });
+      table.push({ noise: noises[i], rate: rates[j], steps, codes: row, excess: ROUNDING });
     }
   }
   return table;
 }
 
-// All stored trainings at a delta: lists of {noise, rate, steps: [...], codes: [...]}.
+// The rows at a delta of which no points between are stored: of each point, a number on the line
+// through the stored ones at two deltas, by a slope that is large enough for its part of the row.
+function beyond(delta) {
+  const known = GRID.finer.beyond.find((one) => one.delta === delta);
+  if (!known) return [];
+  const { parts } = GRID.finer;
+  const [near, far] = [0, 1].map((k) => decoded(GRID.finer.codes[k], 1));
+  return near.map((row, at) => {
+    const codes = row.codes.map((code, k) => {
+      const part = parts * at + Math.floor(parts * k / row.codes.length);
+      const slope = known.lowest + known.step * PLACE[known.slopes[part]];
+      const low = stored(code), bound = low + slope * (stored(far[at].codes[k]) - low);
+      return Math.log(Math.max(bound, GRID.least) / GRID.least) / Math.log(GRID.ratio);
+    });
+    return { ...row, codes, excess: known.excess };
+  });
+}
+
+// All stored trainings at a delta: lists of {noise, rate, steps: [...], codes: [...]}, and of how
+// much a number is at most too large.
 const LISTS = new Map();
 function listAt(delta) {
   if (LISTS.has(delta)) return LISTS.get(delta);
@@ -47,10 +66,12 @@ function listAt(delta) {
   const rows = [];
   GRID.noises.forEach((noise, i) => GRID.rates.forEach((rate, j) => {
     const codes = GRID.epochs.map((_, k) => positionCode(i, j, k, column));
-    rows.push({ noise, rate, steps: GRID.epochs.map((e) => stepsAt(e, rate)), codes });
+    const steps = GRID.epochs.map((e) => stepsAt(e, rate));
+    rows.push({ noise, rate, steps, codes, excess: ROUNDING });
   }));
   const at = GRID.finer.deltas.indexOf(delta);
   if (at >= 0) rows.push(...decoded(GRID.finer.codes[at], GRID.finer.every[at]));
+  rows.push(...beyond(delta));
   LISTS.set(delta, rows);
   return rows;
 }
@@ -114,16 +135,17 @@ function uppers(training) {
   return found;
 }
 
-// The largest stored number of a training that is no less private, less its rounding; 0 below .01,
+// The largest stored number of a training that is no less private, less its excess; 0 below .01,
 // where the share of delta that is spared may count more.
 function lower(training, delta) {
-  let code = 0;
+  let least = 0;
   for (const row of listAt(delta)) {
     if (row.noise < training.noise || row.rate > training.rate) continue;
     const k = row.steps.findLastIndex((count) => count <= training.steps);
-    if (k >= 0 && row.codes[k] > code) code = row.codes[k];
+    const known = k < 0 ? 0 : stored(row.codes[k]);
+    if (known >= 0.01) least = Math.max(least, known / (1 + row.excess));
   }
-  return stored(code) < 0.01 ? 0 : stored(code) / (1 + ROUNDING);
+  return least;
 }
 
 // The position that a training stands on, as codes at delta 0 and at every stored delta; or null.
@@ -144,7 +166,7 @@ function answer(kind, ratio) {
   return { values, ratio: GRID.ratios[at], next: GRID.ratios[at + 1] };
 }
 
-// Points (epsilon, delta) of a profile, epsilon rising. Delta is convex in epsilon, so that it lies
+// Points (epsilon, delta) of a profile, epsilon rising. Delta is convex in e^epsilon, so that it lies
 // below every chord: points above a chord are left out.
 function profileOf(advantage, epsilons) {
   const points = [{ epsilon: 0, delta: Math.min(advantage, 1) }];
@@ -159,10 +181,14 @@ function profileOf(advantage, epsilons) {
   return points;
 }
 
-function isBelowChord(point, before, after) {
-  return (point.delta - before.delta) * (after.epsilon - before.epsilon)
-    < (after.delta - before.delta) * (point.epsilon - before.epsilon);
+// Delta on the chord of two points, in e^epsilon: an upper bound between them.
+function chord(before, after, epsilon) {
+  const whole = Math.expm1(before.epsilon - after.epsilon);
+  const share = whole === 0 ? 1
+    : Math.exp(epsilon - after.epsilon) * Math.expm1(before.epsilon - epsilon) / whole;
+  return before.delta + share * (after.delta - before.delta);
 }
+const isBelowChord = (point, before, after) => point.delta < chord(before, after, point.epsilon);
 
 // Largest true-positive rate at a false-positive rate: every point of a profile is a bound.
 function mostFound(points, rate) {

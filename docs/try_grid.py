@@ -1,6 +1,6 @@
 """Writes docs/try_grid.js, the upper bounds of docs/try.html: `python docs/try_grid.py`.
 
-Twelve CPU minutes on one core. A stored number is 1e-3 * 1.002^code, the least that is at least
+Twenty CPU minutes on one core. A stored number is 1e-3 * 1.002^code, the least that is at least
 the library's answer at delta (1 - 1e-5): at most 0.21 % above the answer at delta.
 """
 
@@ -29,8 +29,12 @@ RATES = [2.0**m / 1000 for m in range(-9, 10)] + [1.0]
 KINDS = {"gaussian": dp.Gaussian, "laplace": dp.Laplace}
 
 # Points between the positions, for typed numbers, at these deltas, and of every so many noises and
-# rates. chosen: fewest for 12 %, by random inputs, at two deltas; a quarter of them at two more
-BETWEEN = {1e-5: 1, 1e-6: 1, 0.0: 2, 1e-8: 2}
+# rates. chosen: fewest for 12 % by random inputs; a quarter of them for the advantage
+BETWEEN = {1e-5: 1, 1e-6: 1, 0.0: 2}
+# Deltas of which the points have bounds from the first two: epsilon is nearly linear in log delta.
+BEYOND = [1e-4, 1e-7, 1e-8]
+# Parts of a row, each with a slope of its own. chosen: most that the size of the page allows
+PARTS = 3
 # Epochs of a row are every `stride`-th of one list, and begin at another one in each row.
 EPOCH_LADDER = [float(f"{x:.4g}") for x in np.geomspace(1.0, 160.0, 134)]
 RATE_LADDER = [math.ceil(1e6 * x) / 1e6 for x in np.geomspace(1e-3, 0.202, 185)]
@@ -142,8 +146,33 @@ def rows(numbers: np.ndarray, every: int) -> Iterator[str]:
         yield text
 
 
+def beyond(delta: float, near: np.ndarray, far: np.ndarray) -> dict[str, Any]:
+    """Slopes of each part of a row: near + slope (far - near) is at least epsilon at `delta`.
+
+    near, far: codes at the first two deltas. excess: largest share of a bound from .01 on that is
+    above epsilon.
+    """
+    exact = between(delta, 1)
+    low, high = LEAST * RATIO**near, LEAST * RATIO**far
+    # Another language's arithmetic may be rounded otherwise.
+    sizes = [len(known) for known in points(1)]
+    parts = [PARTS * i + PARTS * k // n for i, n in enumerate(sizes) for k in range(n)]
+    starts = np.searchsorted(parts, np.arange(PARTS * len(sizes)))
+    slopes = np.maximum.reduceat((exact * (1.0 + 1e-9) - low) / (high - low), starts)
+    lowest, last = slopes.min(), len(DIGITS) - 1
+    step = (slopes.max() - lowest) / (last - 1)
+    places = np.ceil((slopes - lowest) / step + 1e-6).astype(int)
+    bounds = low + (lowest + step * places)[parts] * (high - low)
+    assert np.all(bounds >= exact)
+    excess = np.max(np.where(bounds < 0.01, 0.0, bounds / exact - 1.0))
+    slopes = "".join(DIGITS[x] for x in places.tolist())
+    step, excess = float(step), float(1.001 * excess)
+    return {"delta": delta, "lowest": lowest, "step": step, "excess": excess, "slopes": slopes}
+
+
 def main() -> None:
     noises = noise_ladder()
+    finer = {delta: codes(between(delta, every)) for delta, every in BETWEEN.items()}
     tables = {
         "least": LEAST,
         "ratio": RATIO,
@@ -165,7 +194,9 @@ def main() -> None:
             "rates": RATE_LADDER,
             "epochs": EPOCH_LADDER,
             "strides": [stride(noise) for noise in noises],
-            "codes": ["".join(rows(codes(between(*of)), of[1])) for of in BETWEEN.items()],
+            "codes": ["".join(rows(finer[delta], every)) for delta, every in BETWEEN.items()],
+            "parts": PARTS,
+            "beyond": [beyond(delta, *list(finer.values())[:2]) for delta in BEYOND],
         },
         "answers": {kind: pairs(codes(answers(kind))) for kind in KINDS},
         "training": pairs(codes(positions())),

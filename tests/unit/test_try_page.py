@@ -135,6 +135,35 @@ def test_points_between_are_the_librarys_numbers(grid, script):
     assert_stored(grid, stored, known)
 
 
+def test_lines_through_stored_points_are_above_the_librarys_numbers(grid, script):
+    known = draw_from(grid["finer"]["beyond"])
+    assert [one["delta"] for one in grid["finer"]["beyond"]] == script.BEYOND
+    points = list(script.points(1))
+    near, far = (list(decoded(grid, grid["finer"]["codes"][at], points)) for at in (0, 1))
+    places = np.array([grid["digits"].index(digit) for digit in known["slopes"]])
+    parts = script.PARTS
+    assert places.size == parts * len(points)
+    draw = np.random.default_rng()
+    # Some at random, and some of the largest slopes.
+    some = np.array([*draw.choice(places.size, 4), *draw.choice(np.argsort(places)[-200:], 2)])
+    rows = some // parts
+    at = [-(-(k % parts) * len(near[k // parts]) // parts) for k in some.tolist()]
+    low, high = (
+        grid["least"] * grid["ratio"] ** np.array([of[k][m] for k, m in zip(rows, at, strict=True)])
+        for of in (near, far)
+    )
+    bounds = low + (known["lowest"] + known["step"] * places[some]) * (high - low)
+    chosen = [points[k][m] for k, m in zip(rows, at, strict=True)]
+    noise, rate, epochs = np.array(chosen).T
+    exactly = exact(noise, rate, np.ceil(epochs / rate), known["delta"])
+    assert np.all(bounds >= exactly)
+    assert np.all(bounds <= np.maximum(exactly * (1.0 + known["excess"]), 0.01))
+
+
+def draw_from(list_of):
+    return list_of[int(np.random.default_rng().choice(len(list_of)))]
+
+
 def test_answers_are_the_librarys_numbers(grid):
     deltas = np.array([0.0, *grid["deltas"]])
     for kind, noise in (("gaussian", dp.Gaussian), ("laplace", dp.Laplace)):
@@ -266,6 +295,21 @@ def test_one_answer(page):
 
 
 @needs_chromium
+def test_the_drawn_profile_is_an_upper_bound(page):
+    """Delta is convex in e^epsilon; in epsilon, as here, it can be concave."""
+    release = dp.Mechanism(dp.Gaussian(0.15), 1.0)
+    epsilons = [float(x) for x in release.epsilon(np.array(page.evaluate("GRID.deltas")))]
+    points = page.evaluate(f"profileOf({float(release.delta(0.0))}, {epsilons})")
+    assert len(points) > 9
+    shares = [k / 16 for k in range(1, 16)]
+    for before, after in itertools.pairwise(points):
+        known = [(1 - x) * before["epsilon"] + x * after["epsilon"] for x in shares]
+        pair = f"{json.dumps(before)}, {json.dumps(after)}"
+        drawn = page.evaluate(f"{known}.map((epsilon) => chord({pair}, epsilon))")
+        assert np.all(np.array(drawn) >= release.delta(np.array(known)))
+
+
+@needs_chromium
 @pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.long)])
 def test_random_inputs_are_safe_and_close(page, count):
     """The figure in the text of the page: 95 of 100 are at most so much above the library's."""
@@ -275,7 +319,7 @@ def test_random_inputs_are_safe_and_close(page, count):
     rate = np.exp(draw.uniform(np.log(1e-3), np.log(0.2), count))
     batch = np.maximum(1.0, np.round(records * rate))
     epochs = np.exp(draw.uniform(0.0, np.log(100.0), count)).round(1)
-    delta = draw.choice([1e-5, 1e-6], count)
+    delta = draw.choice(dp.explore.DELTAS, count)
     rate, steps = batch / records, np.ceil(epochs * records / batch)
     inputs = json.dumps(np.stack([noise, rate, steps, delta], axis=-1).tolist())
     call = "([noise, rate, steps, d]) => upper({noise, rate, steps}, d)?.value ?? null"
