@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from jaxdp.cli import arrow_files
-from jaxdp.tables.labels import normal, number_in
+from jaxdp.tables.labels import ColumnError, normal, number_in
 
 Encoding = Annotated[
     str, typer.Option(help="Encoding of the CSV file: utf-8, cp1252, utf-16 and so on.")
@@ -38,7 +38,8 @@ class Dialect:
 
 # Largest cell. derived: Python takes no more where a long has 32 bits
 _LARGEST_CELL = 2**31 - 1
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+# Other marks between cells: in words, and as a shell takes them.
+_SEPARATORS = {";": ("semicolons", '";"'), "\t": ("tabs", "tab"), "|": ("bars", '"|"')}
 _TABS = {"tab": "\t", "\\t": "\t"}
 # Records that are held at a time. chosen: some ten megabytes of a table of twelve columns
 CHUNK = 2**16
@@ -71,7 +72,8 @@ class Records:
             if name and name in self.names[:i]:
                 raise ValueError(
                     f"the columns of {file} must have names that differ, and columns "
-                    f"{self.names.index(name) + 1} and {i + 1} have one name"
+                    f"{self.names.index(name) + 1} and {i + 1} have one name: rename one of them, "
+                    "or delete its column"
                 )
 
     def chunks(
@@ -86,28 +88,45 @@ class Records:
             for batch in arrow_files.batches(self.file, CHUNK):
                 yield {normal(n): x for n, x in batch.items() if normal(n) in chosen}
             return
-        places = [i for i, name in enumerate(self.names) if name in chosen]
-        strict = [self.names[i] in numbers for i in places]
+        places = {name: i for i, name in enumerate(self.names) if name in chosen}
         with contextlib.closing(self._rows()) as rows:
             self._header(rows)
-            is_first = True
-            while cells := self._columns(itertools.islice(rows, CHUNK), is_first):
-                is_first = False
-                columns = [cells[i] for i in places]
+            for before in itertools.count(0, CHUNK):
+                cells = self._columns(itertools.islice(rows, CHUNK), before == 0)
+                if not cells:
+                    return
+                columns = {name: cells[i] for name, i in places.items()}
                 if self._decimal == ",":
-                    columns = [
-                        [_with_point(cell, is_number) for cell in column]
-                        for column, is_number in zip(columns, strict, strict=True)
-                    ]
-                yield {self.names[i]: x for i, x in zip(places, columns, strict=True)}
+                    for name, column in columns.items():
+                        shown = places[name] + 1 if wanted is None else repr(name)
+                        columns[name] = _with_points(
+                            column, name in numbers, f"column {shown}", before
+                        )
+                yield columns
 
     def columns(self) -> dict[str, list[Any]]:
         """All cells by column, without columns that have no name."""
         columns: dict[str, list[Any]] = {name: [] for name in self.names if name}
-        for chunk in self.chunks(numbers=columns):
-            for name, cells in chunk.items():
-                columns[name].extend(cells)
+        with self.located():
+            for chunk in self.chunks(numbers=columns):
+                for name, cells in chunk.items():
+                    columns[name].extend(cells)
         return columns
+
+    @contextlib.contextmanager
+    def located(self) -> Iterator[None]:
+        """A `ColumnError` becomes a `ValueError` with the file, and the line of a CSV file."""
+        try:
+            yield
+        except ColumnError as error:
+            place, hint = str(self.file), ""
+            if error.record is not None and not self._is_arrow:
+                with contextlib.closing(self._rows()) as rows:
+                    # The first one is the header.
+                    line, _ = next(itertools.islice(rows, error.record, None))
+                place += f", line {line}"
+                hint = "" if self._decimal == "," else "; decimal commas need --decimal ,"
+            raise ValueError(f"{place}: {error}{hint}") from None
 
     def require(self, name: str, place: str) -> None:
         """ValueError unless the header has the name."""
@@ -130,7 +149,9 @@ class Records:
     def _header(self, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
         _, header = next(rows, (0, None))
         if header is None:
-            raise ValueError(f"{self.file} must begin with a header, and has no line")
+            raise ValueError(
+                f"{self.file} must begin with a header, the names of its columns, and has no line"
+            )
         names = [normal(name) for name in header]
         hint = self._hint(names)
         if len(names) == 1 and hint:
@@ -144,22 +165,28 @@ class Records:
             if len(row) != width:
                 raise ValueError(
                     f"every line of {self.file} must have {width} cells, as the first has; the "
-                    f"record that ends in line {line} has {len(row)}{self._hint(self.names)}"
+                    f"record that ends in line {line} has {len(row)}"
+                    + (
+                        self._hint(self.names)
+                        or ": correct it, or the first line; a cell that has "
+                        f"{self._words()} must stand in quotes"
+                    )
                 )
         if not lines:
             return [[] for _ in self.names] if is_first else []
         return [list(column) for column in zip(*(row for _, row in lines), strict=True)]
 
     def _words(self) -> str:
-        return {",": "commas", **_SEPARATORS}.get(self._delimiter, repr(self._delimiter))
+        words, _ = {",": ("commas", ""), **_SEPARATORS}.get(self._delimiter, ("marks", ""))
+        return words
 
     def _hint(self, names: list[str]) -> str:
         """A hint in words if the header separates names by another mark than the delimiter."""
-        for mark, words in _SEPARATORS.items():
+        for mark, (words, option) in _SEPARATORS.items():
             if mark != self._delimiter and any(mark in name for name in names):
                 return (
                     f": its first line has {words}, and cells must be separated by "
-                    f"{self._words()}: name its --delimiter"
+                    f"{self._words()}: add --delimiter {option}"
                 )
         return ""
 
@@ -174,14 +201,16 @@ class Records:
                 )
                 yield from ((reader.line_num, row) for row in reader if not lines.is_blank(row))
         except UnicodeError:
+            line = _undecoded(file, self._encoding)
             raise ValueError(
-                f"{file} must be text in {self._encoding}, and is not: name its --encoding, such "
-                "as cp1252"
+                f"{file} must be text in {self._encoding}, and line {line} is not: name its "
+                "--encoding, such as cp1252 or utf-16"
             ) from None
         except csv.Error:
             raise ValueError(
                 f"{file}: a quote that begins a cell must end it, and the record that begins after "
-                f"line {lines.end_of_last} has one that does not"
+                f"line {lines.end_of_last} has one that does not: correct it, or double a quote "
+                "within a cell"
             ) from None
         except (EOFError, gzip.BadGzipFile, zlib.error):
             raise ValueError(f"{file} must be a whole gzip file, as its name says") from None
@@ -189,12 +218,30 @@ class Records:
             csv.field_size_limit(usual)
 
 
-def _with_point(cell: str, is_number: bool) -> str:
-    """The cell with a decimal point, if it is a number with a decimal comma."""
-    text = cell.strip()
-    if is_number and _POINT.fullmatch(text):
-        raise ValueError("with --decimal , numbers must have no point, and a cell has one")
-    return text.replace(",", ".") if _COMMA.fullmatch(text) else cell
+def _with_points(cells: list[str], is_number: bool, column: str, before: int) -> list[str]:
+    """The cells with decimal points, where they are numbers with decimal commas."""
+    texts = [cell.strip() for cell in cells]
+    if (
+        is_number
+        and (bad := next((i for i, x in enumerate(texts) if _POINT.fullmatch(x)), -1)) >= 0
+    ):
+        raise ColumnError(
+            f"with --decimal , numbers must have no point, and record {before + bad + 1} of "
+            f"{column} has one: write 1234,5, without marks of thousands",
+            before + bad + 1,
+        )
+    return [
+        text.replace(",", ".") if _COMMA.fullmatch(text) else cell
+        for text, cell in zip(texts, cells, strict=True)
+    ]
+
+
+def _undecoded(file: Path, encoding: str) -> int:
+    """The first line that has bytes of another encoding, or zeros."""
+    with contextlib.suppress(UnicodeError), _opened(file, encoding, "replace") as text:
+        bad = (i for i, line in enumerate(text, 1) if "\ufffd" in line or "\0" in line)
+        return next(bad, 1)
+    return 1  # UTF-16 without its mark
 
 
 def require_names(file: Path, names: list[str]) -> None:
@@ -230,13 +277,13 @@ class _Lines:
         return len(row) <= 1 and not self._last.strip()
 
 
-def _opened(file: Path, encoding: str):
+def _opened(file: Path, encoding: str, errors: str = "strict"):
     """The file as text; a mark of UTF-8 at its beginning is no part of it."""
     try:
         codec = codecs.lookup(encoding).name
         codec_of_file = "utf-8-sig" if codec == "utf-8" else encoding
         opener: Any = gzip.open if file.suffix.lower() == ".gz" else open
-        text = opener(file, "rt", encoding=codec_of_file, newline="")
+        text = opener(file, "rt", encoding=codec_of_file, errors=errors, newline="")
     except LookupError:
         raise ValueError(
             f"--encoding must be an encoding of text, such as utf-8 or cp1252, got {encoding!r}"

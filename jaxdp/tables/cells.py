@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdp.tables.fields import LARGEST, flag_of, one_of
-from jaxdp.tables.labels import MISSING, Label, label_of, normal, overlap
+from jaxdp.tables.labels import MISSING, ColumnError, Label, label_of, normal, overlap
 
 CELL_KEYS = ("categories", "bins", "unit", "first", "last", "other")
 # Name of the cell of all records that are in no other one.
@@ -31,6 +31,7 @@ _PERIODS: dict[str, Callable[[datetime.date], int]] = {
     "quarter": lambda day: 4 * day.year + (day.month - 1) // 3,
     "year": lambda day: day.year,
 }
+UNITS = tuple(_PERIODS)
 # Names of periods by their numbers.
 _PERIOD_NAMES: dict[str, Callable[[int], str]] = {
     "day": lambda n: datetime.date.fromordinal(n).isoformat(),
@@ -93,16 +94,19 @@ class Sorter:
         return np.fromiter(indices, np.int64, len(values))
 
     def require_a_kind(self) -> None:
-        """`ValueError` if no value that was sorted could be in a cell, by its type."""
+        """`ColumnError` if no value that was sorted could be in a cell, by its type."""
         cells, found = self._cells, self._found
         kinds = {label.kind for label in cells.labels} or cells.kinds
         has_texts = any(label.is_text for label in cells.labels)
         if not found or any(k in kinds or (is_text and has_texts) for k, is_text in found):
             return
         words = "categories are" if cells.labels else "bins are" if cells.edges else "unit divides"
-        raise ValueError(
-            f"column {cells.column!r} must hold what its {words}, {_listed(cells.kinds)}, and "
+        example = {"numbers": ": write 1234.5", "dates": ": write 2025-12-31"}
+        kinds = _listed(cells.kinds)
+        raise ColumnError(
+            f"column {cells.column!r} must hold what its {words}, {kinds}, and "
             f"holds {_listed({kind for kind, _ in found})} alone: no record could be counted"
+            + example.get(kinds, "")
         )
 
     def _cell(self, value: Any) -> int:
@@ -155,7 +159,7 @@ def cells_of(
     elif kind == "bins":
         names, edges = _bins(place, table["bins"])
     else:
-        unit = one_of(place, table, "unit", tuple(_PERIODS))
+        unit = one_of(place, table, "unit", UNITS)
         names, first = _periods(place, table, unit, zone)
     if other and _OTHER in names:
         raise ValueError(f"{place}: other must be false where a category is named {_OTHER!r}")

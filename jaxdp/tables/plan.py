@@ -32,15 +32,13 @@ from jaxdp.guarantee.zcdp_budget import largest_zcdp
 from jaxdp.mechanism import Mechanism
 from jaxdp.released import size_error
 from jaxdp.tables.cells import MOST_CELLS
-from jaxdp.tables.fields import flag_of, number_of, one_of, require_known, text_of
+from jaxdp.tables.fields import LARGEST_LEVEL, flag_of, number_of, one_of, require_known, text_of
 from jaxdp.tables.keys import entries_of, zone_of
 from jaxdp.tables.margins import families_of, shown
 from jaxdp.tables.people import person_of
 from jaxdp.tables.query import LATTICE_STEP, NOISES, Query, error_of, mechanism_of, query_of
 from jaxdp.tables.unknown import threshold_of
 
-# Largest level of half widths. chosen: they are finite
-_LARGEST_LEVEL = 1.0 - 1e-6
 # Least probability that one of many bars misses. chosen: far above the rounding of levels near 1
 _LEAST_MISS = 1e-11
 _KEYS = (
@@ -155,7 +153,7 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     mean of age 227.88
     """
     require_known("plan", plan, _KEYS)
-    level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=_LARGEST_LEVEL)
+    level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=LARGEST_LEVEL)
     queries = _queries(plan)
     mechanisms, guarantee, loss = _calibrated(plan, queries)
     made = TablePlan(queries, mechanisms, guarantee, level, *_kept(plan, loss))
