@@ -64,13 +64,11 @@ def run(
     def work() -> tuple[dict[str, Any], str]:
         check({"epsilon": budget.epsilon, "delta": budget.delta})
         ledger = _created(file, budget) if create else _opened(file, budget)
-        parts = {
-            "budget": ledger.budget,
-            "spent": ledger.spent(),
-            "remaining": ledger.remaining(),
-        }
-        answer = _report(ledger, parts, budget.delta)
-        return answer, (_meaning(ledger, budget) if budget.zcdp else "") + _text_of(answer, parts)
+        text = _text_of(ledger, budget.delta)
+        if budget.zcdp:
+            rho = f"rho = {float(ledger.budget.rho)!r} of zero-concentrated privacy in total"
+            text = f"({budget.epsilon:g}, {budget.delta:g})-differential privacy allows {rho}\n{text}"
+        return _report(ledger, budget.delta), text
 
     answer, text = exit_on_error("ledger", work)
     show(as_json, answer, text)
@@ -87,17 +85,12 @@ def _created(file: Path, budget: NewBudget) -> Any:
     if not 0 < size < float("inf"):
         raise ValueError(f"--{kind} must be above 0 and finite, got {size:g}")
     if budget.zcdp and (kind != "epsilon" or not 0 < budget.delta < 1):
-        raise ValueError(
-            f"--zcdp must be beside --epsilon and a --delta in (0, 1), got --{kind} {size:g} and "
-            f"--delta {budget.delta:g}"
-        )
-    dp = library()
-    if budget.zcdp:
-        return dp.Ledger(file, dp.largest_zcdp((size, budget.delta)))
+        raise ValueError("--zcdp must be beside --epsilon, and --delta above 0 and below 1")
+    dp, pair = library(), (size, budget.delta)
     made = {
         "rho": lambda: dp.ZCDP(0.0, size),
         "gdp": lambda: dp.GDP(size),
-        "epsilon": lambda: dp.Budget(size, budget.delta),
+        "epsilon": lambda: dp.largest_zcdp(pair) if budget.zcdp else dp.Budget(*pair),
     }
     return dp.Ledger(file, made[kind]())
 
@@ -109,16 +102,15 @@ def _opened(file: Path, budget: NewBudget) -> Any:
     return library().Ledger(file)
 
 
-def _report(ledger: Any, parts: dict[str, Any], delta: float) -> dict[str, Any]:
-    """The ledger for programs: guarantees as kind and numbers, and as (epsilon, delta)."""
-    import numpy as np
+def _parts(ledger: Any) -> dict[str, Any]:
+    return {"budget": ledger.budget, "spent": ledger.spent(), "remaining": ledger.remaining()}
 
+
+def _report(ledger: Any, delta: float) -> dict[str, Any]:
+    """The ledger for programs: guarantees as kind and numbers, and as (epsilon, delta)."""
     answer: dict[str, Any] = {"delta": delta}
-    for name, guarantee in parts.items():
-        fields = {
-            f.name: np.asarray(getattr(guarantee, f.name)).tolist()
-            for f in dataclasses.fields(guarantee)
-        }
+    for name, guarantee in _parts(ledger).items():
+        fields = {k: x.tolist() for k, x in vars(guarantee).items()}
         fields["epsilon"] = _epsilon(guarantee, delta)
         answer[name] = {"kind": type(guarantee).__name__, **fields}
     charges = [dataclasses.asdict(charge) for charge in ledger.charges]
@@ -126,44 +118,34 @@ def _report(ledger: Any, parts: dict[str, Any], delta: float) -> dict[str, Any]:
 
 
 def _epsilon(guarantee: Any, delta: float) -> float:
-    """The epsilon at delta, without the last digits that its search adds to a short number."""
+    """The epsilon at delta, or a shorter number below it that satisfies delta as well."""
     epsilon = float(guarantee.epsilon(delta))
     shorter = float(f"{epsilon:.{_PRECISION}g}")
-    # The log is rounded, too.
-    is_met = 0 < delta < 1 and shorter < epsilon < math.inf
-    if is_met and float(guarantee.log_delta(shorter)) <= math.nextafter(math.log(delta), -math.inf):
-        return shorter
+    if 0 < delta < 1 and 0 < shorter < epsilon < math.inf:
+        # The log is rounded, too.
+        limit = math.nextafter(math.log(delta), -math.inf)
+        epsilon = shorter if float(guarantee.log_delta(shorter)) <= limit else epsilon
     return epsilon
 
 
-def _meaning(ledger: Any, budget: NewBudget) -> str:
-    """The rho of an (epsilon, delta) in a sentence."""
-    return (
-        wrapped(
-            f"({budget.epsilon:g}, {budget.delta:g})-differential privacy allows a sum of "
-            f"{float(ledger.budget.rho)!r} of the rhos of zero-concentrated privacy. The ledger adds "
-            "up the rhos of all releases, and refuses a release that exceeds this sum."
-        )
-        + "\n"
-    )
-
-
-def _text_of(answer: dict[str, Any], parts: dict[str, Any]) -> str:
+def _text_of(ledger: Any, delta: float) -> str:
     """The ledger in words, and a table of its charges."""
-    delta, kind, lines = answer["delta"], answer["budget"]["kind"], []
-    for name, words in (("budget", "budget"), ("spent", "spent so far"), ("remaining", "left")):
-        epsilon = _rounded(answer[name]["epsilon"], up=True)
-        shown = in_words(parts[name], up=name != "remaining")
-        lines.append(f"{words}: {shown}; it implies ({epsilon}, {delta:g})-differential privacy")
+    kind, lines = type(ledger.budget).__name__, []
+    words = {"budget": "budget", "spent": "spent so far", "remaining": "left"}
+    for name, guarantee in _parts(ledger).items():
+        epsilon = _rounded(_epsilon(guarantee, delta), up=True)
+        numbers = in_words(guarantee, up=name != "remaining")
+        implied = f"it implies ({epsilon}, {delta:g})-differential privacy"
+        lines.append(f"{words[name]}: {numbers}; {implied}")
     rows = [["time (UTC)", "name", "cost", "plan", "output"]]
-    for charge in answer["charges"]:
-        times = "" if charge["count"] == 1 else f"{charge['count']} x "
-        plan, outputs = charge["plan_sha256"] or "", charge["outputs"]
-        time = (charge["time"] or "").removesuffix("+00:00").replace("T", " ")
-        shown = [plan[:_DIGITS], ", ".join(output[:_DIGITS] for output in outputs)]
-        rows.append([time, charge["name"], times + _words(kind, charge["cost"]), *shown])
+    for charge in ledger.charges:
+        times = "" if charge.count == 1 else f"{charge.count} x "
+        time = (charge.time or "").removesuffix("+00:00").replace("T", " ")
+        outputs = ", ".join(output[:_DIGITS] for output in charge.outputs)
+        cost = times + _words(kind, charge.cost)
+        rows.append([time, charge.name, cost, (charge.plan_sha256 or "")[:_DIGITS], outputs])
     table = in_columns(rows) if len(rows) > 1 else ["no charge"]
-    return "\n".join([wrapped("\n".join(lines)), *table, f"digest: {answer['digest']}"])
+    return "\n".join([wrapped("\n".join(lines)), *table, f"digest: {ledger.digest}"])
 
 
 def in_words(guarantee: Any, *, up: bool) -> str:
