@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import typer
 
@@ -19,6 +19,8 @@ from jaxdp.tables.labels import normal, number_in
 from jaxdp.tables.missing import DROP
 
 T = TypeVar("T")
+# Whole numbers are written without a point.
+Number: TypeAlias = int | float
 
 # What a column may be answered to be.
 _KINDS = ("skip", "number", "categories", "bins", "date", "id")
@@ -47,7 +49,7 @@ def budget(output: Path) -> tuple[dict[str, Any], list[str]]:
         keys |= _asked(question, _guarantee, _USUAL)
     else:
         words = "Number of such tables that it has to pay for"
-        tables = int(_asked(words, partial(_number, "number", 1, 10**6), "1"))
+        tables = _asked(words, _whole, "1")
         if left is None:
             given = _asked(question.replace(":", " of all of them:"), _guarantee, _USUAL)
             options = [part for key, x in given.items() for part in (f"--{key}", json.dumps(x))]
@@ -91,8 +93,7 @@ def statistics(columns: list[str]) -> dict[str, Any]:
             numbers[name] = _values(name)
         elif kind == "id":
             question = f"Records of one {name} (one person) that are used, at most"
-            rows = _asked(question, partial(_number, "number", 1, 10**6), "5")
-            keys |= {"person": name, "rows": rows}
+            keys |= {"person": name, "rows": _asked(question, _whole, "5")}
         elif kind != "skip":
             cells[name] = _cells(name, kind)
     by, names = list[str](), (*cells,)
@@ -112,7 +113,7 @@ def statistics(columns: list[str]) -> dict[str, Any]:
 def _values(name: str) -> dict[str, Any]:
     """The public bounds of a column of numbers, and its rule for missing values."""
 
-    def bounds(text: str) -> tuple[float, float]:
+    def bounds(text: str) -> tuple[Number, Number]:
         lower, upper = _numbers(text, 2)
         number_of(name, {"upper": upper}, "upper", lower=math.nextafter(lower, math.inf))
         return lower, upper
@@ -147,7 +148,7 @@ def _cells(name: str, kind: str) -> dict[str, Any]:
     return _asked(questions[kind], keys)
 
 
-def _guarantee(text: str) -> dict[str, float]:
+def _guarantee(text: str) -> dict[str, Number]:
     """The keys of a budget."""
     given = _numbers(text, 1, 2)
     keys = dict(zip(("epsilon", "delta") if given[1:] else ("rho",), given, strict=True))
@@ -165,13 +166,20 @@ def _one_of(key: str, choices: tuple[str, ...], text: str) -> str:
     return one_of("answer", {key: text}, key, choices)
 
 
-def _number(key: str, lower: float, upper: float, text: str) -> float:
+def _number(key: str, lower: Number, upper: Number, text: str) -> Number:
     (number,) = _numbers(text, 1)
-    number_of("answer", {key: number}, key, lower=lower, upper=upper)
+    number_of("answer", {key: number}, key, lower=float(lower), upper=float(upper))
     return number
 
 
-def _numbers(text: str, *counts: int) -> list[float]:
+def _whole(text: str) -> int:
+    number = _number("number", 1, 10**6, text)
+    if not isinstance(number, int):
+        raise ValueError("give a whole number")
+    return number
+
+
+def _numbers(text: str, *counts: int) -> list[Number]:
     """The numbers between commas, or between semicolons if commas are decimal."""
     parts = text.replace(",", ".").split(";") if ";" in text else text.split(",")
     found = [number_in(part) for part in parts]

@@ -66,8 +66,9 @@ def run(
         ledger = _created(file, budget) if create else _opened(file, budget)
         text = _text_of(ledger, budget.delta)
         if budget.zcdp:
-            rho = f"rho = {float(ledger.budget.rho)!r} of zero-concentrated privacy in total"
-            text = f"({budget.epsilon:g}, {budget.delta:g})-differential privacy allows {rho}\n{text}"
+            pair = f"({budget.epsilon:g}, {budget.delta:g})-differential privacy"
+            total = f"rho = {float(ledger.budget.rho)!r} of zero-concentrated privacy in total"
+            text = f"{pair} allows {total}\n{text}"
         return _report(ledger, budget.delta), text
 
     answer, text = exit_on_error("ledger", work)

@@ -69,8 +69,8 @@ def run(
             check_output("output", output, Path(table_plan.ledger))
         if dry_run:
             return *_expected(table_plan), None
-        has_room(table_plan)
         records = Records(file, **vars(dialect))
+        has_room(table_plan)
         with records.located():
             table = library().tables.release(Chunks(records, table_plan, progress), table_plan)
         rows = [row._asdict() for row in table.rows]

@@ -3,6 +3,8 @@
 import csv
 import gzip
 import json
+import re
+import shlex
 import tomllib
 import tracemalloc
 
@@ -87,7 +89,7 @@ def test_semicolons_and_decimal_commas_and_gzip(run, files):
     written(files / "data.csv")
     told = run("release", files / "data.csv", "--plan", files / "plan.toml")
     assert told.exit_code == 2
-    assert "semicolons, and cells must be separated by commas: name its --delimiter" in told.stderr
+    assert 'semicolons, and cells must be separated by commas: add --delimiter ";"' in told.stderr
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,11 @@ def test_a_check_draws_and_charges_nothing(run, files):
     asked = ["check", files / "plan.toml", files / "data.csv"]
     told = run(*asked)
     assert told.exit_code == 2
-    assert "column 'spent' must be of numbers, and record 1 has none" in told.stderr
+    where = (
+        f"{files / 'data.csv'}, line 2: column 'spent' must be of numbers, and record 1 has none"
+    )
+    assert where in told.stderr
+    assert "decimal commas need --decimal ," in told.stderr
     dialect = ["--delimiter", ";", "--decimal", ","]
     written(files / "data.csv")
     told = run(*asked, *dialect)
@@ -206,45 +212,174 @@ def test_a_check_draws_and_charges_nothing(run, files):
         run("release", files / "data.csv", "--plan", files / "plan.toml", *dialect)
     told = run(*asked, *dialect, "--json")
     assert told.exit_code == 2
-    assert "does not fit in what remains of" in told.stderr
+    assert re.search("ledger has rho .* left, and the table costs rho 1e.06: nothing", told.stderr)
 
 
-ANSWERS = {
-    "Name of the table": "visits",
-    "Budget": "0.1",
-    "Column region": "categories",
-    "All public categories of region": 'N, S "x"',
-    "Column size": "skip",
-    "Column spent": "number",
-    "The least": "0",
-    "The largest": "10",
-    "Column day": "date",
-    "day, week": "quarter",
-    "The first": "2025-01-01",
-    "The last": "2025-12-31",
-    "Group all statistics by region": "y",
-    "Group all statistics by day": "n",
+MESSY = {
+    "quoted line end": ('"N\nx",1,2\n\nS,1,abc\n', [], "line 5: column 'spent' must be of numbers"),
+    "a unit": (
+        "N,1,2\nS,1,5 kg\n",
+        [],
+        "line 3: .* record 2 has none: write it as 1234.5, without",
+    ),
+    "thousands": ('N,1,"1,234"\n', [], "line 2: .* decimal commas need --decimal ,"),
+    "a point": (
+        "N;1;2.5\n",
+        [";", ","],
+        "line 2: .* record 1 of column 'spent' has one: write 1234,5",
+    ),
+    "thousands, commas": (
+        "N;1;1.234,5\n",
+        [";", ","],
+        "line 2: column 'spent' .* record 1 has none",
+    ),
+    "no bin": (
+        "N,small,2\n",
+        [],
+        "data.csv: column 'size' must hold what its bins .*: write 1234.5",
+    ),
+    "more cells": (
+        "N,1,2\nN,1,2,,\n",
+        [],
+        "record that ends in line 3 has 5: correct it, or the fi",
+    ),
 }
 
 
-def test_a_first_plan_is_made_of_answers(run, tmp_path):
-    """And reads the header alone: the rest of the file is no text."""
-    data, plan = tmp_path / "data.csv", tmp_path / "plan.toml"
-    data.write_bytes(b"region,size,spent,day\n" + b"\n" * 10**6 + b"\xff\xfe")
-    told = run("plan", data, "--output", plan, input="\n".join(ANSWERS.values()) + "\n")
+@pytest.mark.parametrize("name", MESSY)
+def test_a_message_names_the_file_the_line_and_the_column(run, files, name):
+    rows, dialect, said = MESSY[name]
+    flags = [x for pair in zip(("--delimiter", "--decimal"), dialect, strict=False) for x in pair]
+    header = "region,size,spent\n".replace(",", (*dialect, ",")[0])
+    (files / "data.csv").write_text(header + rows)
+    for command in ("check", "release"):
+        asked = [files / "data.csv", "--plan", files / "plan.toml"]
+        asked = [files / "plan.toml", files / "data.csv"] if command == "check" else asked
+        told = run(command, *asked, *flags)
+        assert (told.exit_code, told.stderr.count("\n")) == (2, 1)
+        assert str(files / "data.csv") in told.stderr
+        assert re.search(said, told.stderr), told.stderr
+    assert dp.Ledger(files / "ledger").steps == ()
+
+
+def test_a_ledger_that_is_not_there_is_named_with_its_command(run, files):
+    (files / "ledger").unlink()
+    written(files / "data.csv", ",")
+    told = run("release", files / "data.csv", "--plan", files / "plan.toml")
+    assert told.exit_code == 2
+    assert f"make it with jaxdp ledger {files / 'ledger'} --create and its budget" in told.stderr
+    assert not (files / "ledger").exists()
+
+
+@pytest.mark.parametrize(
+    ("jointly", "said"),
+    [("true", "all half widths hold together"), ("false", "each half width holds")],
+)
+def test_the_meaning_of_half_widths_is_printed(run, files, jointly, said):
+    plan = files / "plan.toml"
+    plan.write_text(f"jointly = {jointly}\nlevel = 0.9\n{plan.read_text()}")
+    told = run("release", files / "data.csv", "--plan", plan, "--dry-run")
     assert told.exit_code == 0, told.output
-    asked = [told.output.index(words) for words in ANSWERS]
-    assert asked == sorted(asked)
+    assert f"\n{said} with probability 0.9\n" in told.stdout
+
+
+ANSWERS = {
+    "Name of the table [table]": "visits",
+    "Ledger to charge: a file, or none [none]": "{ledger}",
+    "Number of such tables that it has to pay for [1]": "2.5",
+    "  give a whole number": "3",
+    "Budget of all of them: epsilon and delta, or rho [1, 1e-6]": "one",
+    "  give numbers, 1 or 2 of them": "2, 1e-8",
+    "Level of the half widths [0.95]": "2",
+    "  answer: level must lie in": "",
+    "Must all half widths hold together at this level? [y/N]": "y",
+    "Column region: skip, number, categories, bins, date, id [skip]": "text",
+    "  answer: kind must be one of skip, number": "categories",
+    "All public categories of region": '007, 0e1, "N, S", 0e2',
+    "Column size: ": "bins",
+    "Public edges of the bins of size": "5, 1",
+    "  size: bins must increase": "0; 1,5; 10",
+    "Column spent in EUR: ": "number",
+    "Public bounds of spent in EUR": "10, 0",
+    "  spent in EUR: upper must lie in": "0, 10",
+    "Missing values of spent in EUR: drop, or": "11",
+    "  answer: number must lie in [0, 10]": "0.5",
+    "Column age: ": "number",
+    "Public bounds of age": "0, 120",
+    "Missing values of age: drop, or a public number in their place [drop]": "",
+    "Column day: ": "date",
+    "Unit of day: day, week, month, quarter, year [month]": "quarter",
+    "First and last public date of day": "2025-01-01",
+    "  day: last must be a date": "2025-01-01, 2025-12-31",
+    "Column who: ": "id",
+    "Records of one who (one person) that are used, at most [5]": "2",
+    "Column more: skip, number, categories, bins, date [skip]": "",
+    "Group all statistics by one or more of region, size, day, or none [region]": "region, size",
+}
+
+
+def test_a_first_plan_is_made_of_answers(run, tmp_path, monkeypatch):
+    """And reads the header alone: the rest of the file is no text. The printed commands work."""
+    monkeypatch.chdir(tmp_path)
+    data, plan = tmp_path / "the data.csv", tmp_path / "a plan.toml"
+    header = b"region;size; spent in EUR ;age;day;who;more;\n"
+    data.write_bytes(header + b"\n" * 10**6 + b"\xff\xfe")
+    asked = ["plan", data.name, "--output", plan.name, "--delimiter", ";", "--decimal", ","]
+    answers = "\n".join(ANSWERS.values()).format(ledger="of 3 years.ledger") + "\n"
+    told = run(*asked, input=answers)
+    assert told.exit_code == 0, told.output
+    places = [told.output.index(words) for words in ANSWERS]
+    assert places == sorted(places)
     made = dp.tables.plan(tomllib.loads(plan.read_text()))
     assert [query.entry.name for query in made.queries] == [
-        *("count by region", "count by day", "count of spent by region"),
-        "mean of spent by region",
+        *("count by region, size", "count by day", "mean of spent in EUR by region, size"),
+        *("count of age by region, size", "mean of age by region, size"),
     ]
-    assert made.queries[0].entry.cells[0].names == ("N", 'S "x"', "other")
-    data.write_text('region,size,spent,day\nN,1,2,2025-02-01\n"S ""x""",1,NA,2025-02-01\n')
-    assert run("check", plan, data).exit_code == 0
-    told = run("plan", data, "--output", plan)
-    assert (told.exit_code, "must be a new file" in told.stderr) == (2, True)
+    region, size = made.queries[0].entry.cells
+    assert region.names == ("007", "0e1", "N, S", "0e2", "other")
+    assert size.names == ("[0, 1.5)", "[1.5, 10]", "other")
+    assert (made.jointly, made.level, made.person, made.rows) == (True, 0.95, "who", 2)
+    assert made.ledger == "of 3 years.ledger"
+    rows = '007;1,4;2,5;30;2025-02-01;a;;\n"N, S";;NA;;;b;;\n'
+    data.write_bytes("\ufeff".encode() + header.replace(b"\n", b"\r\n") + rows.encode())
+    commands = [shlex.split(line)[1:] for line in told.output.split("next:\n")[1].splitlines()]
+    assert [command[0] for command in commands] == ["ledger", "check", "release"]
+    for command in (*commands, *commands[2:] * 2):
+        done = run(*command)
+        assert done.exit_code == 0, done.output
+    assert dp.Ledger(made.ledger).budget == dp.largest_zcdp((2.0, 1e-8))
+    assert "costs rho" in run(*commands[2]).stderr
+    again = run(*asked)
+    assert (again.exit_code, "must be a new file" in again.stderr) == (2, True)
     data.write_text("1,2,3\n")
     told = run("plan", data, "--output", tmp_path / "new.toml")
     assert (told.exit_code, "must begin with a header" in told.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("budget", "keys"),
+    [("", {"epsilon": 1, "delta": 1e-6}), ("0.02", {"rho": 0.02}), ("0,5; 1e-9", {"epsilon": 0.5})],
+)
+def test_a_plan_without_a_ledger_keeps_its_budget(run, tmp_path, budget, keys):
+    data, plan = tmp_path / "-data.csv", tmp_path / "plan.toml"
+    data.write_text("a\n")
+    told = run("plan", "--output", plan, "--", data, input=f"\n\n{budget}\n\n\n\n")
+    assert told.exit_code == 0, told.output
+    made = tomllib.loads(plan.read_text())
+    assert {key: made[key] for key in keys} == keys
+    assert ("ledger" in made, made["release"]) == (False, [{"statistic": "count"}])
+
+
+def test_a_plan_for_a_ledger_that_is_there_has_a_part_of_its_remaining_rho(run, files):
+    ledger = dp.Ledger(files / "ledger")
+    ledger.charge(dp.ZCDP(0.0, 1e6))
+    (files / "data.csv").write_text("a\n")
+    asked = ["plan", files / "data.csv", "--output", files / "new.toml"]
+    dp.Ledger(files / "mu", dp.GDP(1.0))
+    answers = f"\n{files / 'mu'}\n{files / 'ledger'}\n4\n\n\n\n"
+    told = run(*asked, input=answers)
+    assert told.exit_code == 0, told.output
+    assert "a plan needs some rho: give a new file" in told.output
+    assert "ledger has rho 2e+06 left" in told.output
+    assert "--create" not in told.output
+    assert tomllib.loads((files / "new.toml").read_text())["rho"] == 5e5
