@@ -64,12 +64,13 @@ def run(
     def work() -> tuple[dict[str, Any], str]:
         check({"epsilon": budget.epsilon, "delta": budget.delta})
         ledger = _created(file, budget) if create else _opened(file, budget)
-        text = _text_of(ledger, budget.delta)
+        parts = _parts(ledger, budget.delta)
+        text = _text_of(ledger, parts, budget.delta)
         if budget.zcdp:
             pair = f"({budget.epsilon:g}, {budget.delta:g})-differential privacy"
             total = f"rho = {float(ledger.budget.rho)!r} of zero-concentrated privacy in total"
             text = f"{pair} allows {total}\n{text}"
-        return _report(ledger, budget.delta), text
+        return _report(ledger, parts, budget.delta), text
 
     answer, text = exit_on_error("ledger", work)
     show(as_json, answer, text)
@@ -103,40 +104,40 @@ def _opened(file: Path, budget: NewBudget) -> Any:
     return library().Ledger(file)
 
 
-def _parts(ledger: Any) -> dict[str, Any]:
-    return {"budget": ledger.budget, "spent": ledger.spent(), "remaining": ledger.remaining()}
+def _parts(ledger: Any, delta: float) -> dict[str, tuple[Any, float]]:
+    """The budget, the spent and the remaining part, and the epsilon of each at delta."""
+    import jax
+    import numpy as np
+
+    parts = {"budget": ledger.budget, "spent": ledger.spent(), "remaining": ledger.remaining()}
+    batch = jax.tree.map(lambda *numbers: np.stack(numbers), *parts.values())
+    epsilons = np.asarray(batch.epsilon(delta))
+    if 0 < delta < 1:
+        # Fewer digits, if they satisfy delta, whose log is rounded, too.
+        shorter = np.array([float(f"{epsilon:.{_PRECISION}g}") for epsilon in epsilons])
+        is_met = batch.log_delta(shorter) <= math.nextafter(math.log(delta), -math.inf)
+        epsilons = np.where(is_met & (shorter < epsilons), shorter, epsilons)
+    pairs = zip(parts.items(), epsilons.tolist(), strict=True)
+    return {name: (part, epsilon) for (name, part), epsilon in pairs}
 
 
-def _report(ledger: Any, delta: float) -> dict[str, Any]:
+def _report(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> dict[str, Any]:
     """The ledger for programs: guarantees as kind and numbers, and as (epsilon, delta)."""
     answer: dict[str, Any] = {"delta": delta}
-    for name, guarantee in _parts(ledger).items():
+    for name, (guarantee, epsilon) in parts.items():
         fields = {k: x.tolist() for k, x in vars(guarantee).items()}
-        fields["epsilon"] = _epsilon(guarantee, delta)
-        answer[name] = {"kind": type(guarantee).__name__, **fields}
+        answer[name] = {"kind": type(guarantee).__name__, **fields, "epsilon": epsilon}
     charges = [dataclasses.asdict(charge) for charge in ledger.charges]
     return {**answer, "charges": charges, "digest": ledger.digest}
 
 
-def _epsilon(guarantee: Any, delta: float) -> float:
-    """The epsilon at delta, or a shorter number below it that satisfies delta as well."""
-    epsilon = float(guarantee.epsilon(delta))
-    shorter = float(f"{epsilon:.{_PRECISION}g}")
-    if 0 < delta < 1 and 0 < shorter < epsilon < math.inf:
-        # The log is rounded, too.
-        limit = math.nextafter(math.log(delta), -math.inf)
-        epsilon = shorter if float(guarantee.log_delta(shorter)) <= limit else epsilon
-    return epsilon
-
-
-def _text_of(ledger: Any, delta: float) -> str:
+def _text_of(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> str:
     """The ledger in words, and a table of its charges."""
     kind, lines = type(ledger.budget).__name__, []
     words = {"budget": "budget", "spent": "spent so far", "remaining": "left"}
-    for name, guarantee in _parts(ledger).items():
-        epsilon = _rounded(_epsilon(guarantee, delta), up=True)
+    for name, (guarantee, epsilon) in parts.items():
         numbers = in_words(guarantee, up=name != "remaining")
-        implied = f"it implies ({epsilon}, {delta:g})-differential privacy"
+        implied = f"it implies ({_rounded(epsilon, True)}, {delta:g})-differential privacy"
         lines.append(f"{words[name]}: {numbers}; {implied}")
     rows = [["time (UTC)", "name", "cost", "plan", "output"]]
     for charge in ledger.charges:

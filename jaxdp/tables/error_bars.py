@@ -11,6 +11,7 @@ that its ends, by Chernoff's inequality, are passed with a small part of the pro
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -49,7 +50,7 @@ class Term:
     weight: float
     count: int
 
-    @property
+    @functools.cached_property
     def variance(self) -> float:
         """Of the sum of the noises; of rounding, which is counted as independent, 1 / 12 each."""
         rounding = 1 / 12 if self.is_whole and not self.noise.on_integers else 0.0
