@@ -43,9 +43,10 @@ _SEPARATORS = {";": ("semicolons", '";"'), "\t": ("tabs", "tab"), "|": ("bars", 
 _TABS = {"tab": "\t", "\\t": "\t"}
 # Records that are held at a time. chosen: some ten megabytes of a table of twelve columns
 CHUNK = 2**16
-# Numbers with a decimal comma, and with a point: "1.234" may be a thousand or one.
+# Numbers with a decimal comma, and with a point.
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?", re.ASCII)
 _POINT = re.compile(r"[+-]?\d*\.\d*(?:[eE][+-]?\d+)?", re.ASCII)
+_OTHER_MARKS = {".": ("comma", ",", _COMMA), ",": ("point", ".", _POINT)}
 
 
 class Records:
@@ -81,7 +82,7 @@ class Records:
     ) -> Iterator[dict[str, list[Any]]]:
         """The columns that are wanted, all that have a name if None, some records at a time.
 
-        numbers: columns of numbers, in which a decimal point is an error if commas are decimal.
+        numbers: columns of numbers, in which the other decimal mark is an error.
         """
         chosen = {name for name in self.names if name and (wanted is None or name in wanted)}
         if self._is_arrow:
@@ -96,19 +97,19 @@ class Records:
                 if not cells:
                     return
                 columns = {name: cells[i] for name, i in places.items()}
+                for name in columns.keys() & numbers:
+                    shown = places[name] + 1 if wanted is None else repr(name)
+                    self._check_decimals(columns[name], f"column {shown}", before)
                 if self._decimal == ",":
-                    for name, column in columns.items():
-                        shown = places[name] + 1 if wanted is None else repr(name)
-                        columns[name] = _with_points(
-                            column, name in numbers, f"column {shown}", before
-                        )
+                    columns = {name: [*map(_with_point, x)] for name, x in columns.items()}
                 yield columns
 
     def columns(self) -> dict[str, list[Any]]:
         """All cells by column, without columns that have no name."""
         columns: dict[str, list[Any]] = {name: [] for name in self.names if name}
         with self.located():
-            for chunk in self.chunks(numbers=columns):
+            # A label may have a comma.
+            for chunk in self.chunks(numbers=columns if self._decimal == "," else ()):
                 for name, cells in chunk.items():
                     columns[name].extend(cells)
         return columns
@@ -119,14 +120,13 @@ class Records:
         try:
             yield
         except ColumnError as error:
-            place, hint = str(self.file), ""
+            place = str(self.file)
             if error.record is not None and not self._is_arrow:
                 with contextlib.closing(self._rows()) as rows:
                     # The first one is the header.
                     line, _ = next(itertools.islice(rows, error.record, None))
                 place += f", line {line}"
-                hint = "" if self._decimal == "," else "; decimal commas need --decimal ,"
-            raise ValueError(f"{place}: {error}{hint}") from None
+            raise ValueError(f"{place}: {error}") from None
 
     def require(self, name: str, place: str) -> None:
         """ValueError unless the header has the name."""
@@ -176,6 +176,18 @@ class Records:
             return [[] for _ in self.names] if is_first else []
         return [list(column) for column in zip(*(row for _, row in lines), strict=True)]
 
+    def _check_decimals(self, cells: list[str], column: str, before: int) -> None:
+        """ColumnError for a number with the other decimal mark: 1.234 may be a thousand, or one."""
+        name, mark, pattern = _OTHER_MARKS[self._decimal]
+        for i, cell in enumerate(cells):
+            if mark in cell and pattern.fullmatch(cell.strip()):
+                raise ColumnError(
+                    f"with --decimal {self._decimal} numbers must have no {name}, and record "
+                    f"{before + i + 1} of {column} has one: name the --decimal of the file, and "
+                    "write no marks of thousands",
+                    before + i + 1,
+                )
+
     def _words(self) -> str:
         words, _ = {",": ("commas", ""), **_SEPARATORS}.get(self._delimiter, ("marks", ""))
         return words
@@ -218,22 +230,9 @@ class Records:
             csv.field_size_limit(usual)
 
 
-def _with_points(cells: list[str], is_number: bool, column: str, before: int) -> list[str]:
-    """The cells with decimal points, where they are numbers with decimal commas."""
-    texts = [cell.strip() for cell in cells]
-    if (
-        is_number
-        and (bad := next((i for i, x in enumerate(texts) if _POINT.fullmatch(x)), -1)) >= 0
-    ):
-        raise ColumnError(
-            f"with --decimal , numbers must have no point, and record {before + bad + 1} of "
-            f"{column} has one: write 1234,5, without marks of thousands",
-            before + bad + 1,
-        )
-    return [
-        text.replace(",", ".") if _COMMA.fullmatch(text) else cell
-        for text, cell in zip(texts, cells, strict=True)
-    ]
+def _with_point(cell: str) -> str:
+    """The cell with a decimal point, if it is a number with a decimal comma."""
+    return cell.replace(",", ".") if _COMMA.fullmatch(cell.strip()) else cell
 
 
 def _undecoded(file: Path, encoding: str) -> int:

@@ -55,8 +55,8 @@ def numbers_of(values: Sequence[Any], column: str, before: int) -> tuple[np.ndar
         if not is_missing(values[i]):
             record = before + i + 1
             raise ColumnError(
-                f"column {column!r} must be of numbers, and record {record} has none: write it as "
-                "1234.5, without a unit and without marks of thousands",
+                f"column {column!r} must be of numbers, and record {record} has none: write a "
+                "number without a unit and without marks of thousands",
                 record,
             )
     return numbers, ~absent
