@@ -3,7 +3,6 @@
 import dataclasses
 import math
 from collections.abc import Sequence
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -164,8 +163,6 @@ def _words(kind: str, sizes: Sequence[float], up: bool = True) -> str:
 
 
 def _rounded(value: float, up: bool) -> str:
-    nearest = f"{value:.{_PRECISION}g}"
-    if float(nearest) >= value if up else float(nearest) <= value:
-        return nearest
-    context = Context(prec=_PRECISION, rounding=ROUND_CEILING if up else ROUND_FLOOR)
-    return f"{float(context.create_decimal(value)):.{_PRECISION}g}"
+    from jaxdp.dpsgd.statement import rounded_up
+
+    return rounded_up(value, _PRECISION) if up else rounded_up(-value, _PRECISION).lstrip("-")

@@ -22,7 +22,7 @@ from jaxdp.cli.base import (
     with_options,
     wrapped,
 )
-from jaxdp.cli.records import Decimal, Delimiter, Encoding, Records, require_names
+from jaxdp.cli.records import Dialect, Records, require_names
 from jaxdp.tables.labels import normal, number_in
 
 Model = Literal["lasso", "logistic"]
@@ -53,12 +53,10 @@ class Fit:
     ] = None
     alpha: Annotated[float, typer.Option(help="Strength of the penalty.")] = 0.01
     relation: Annotated[SolverRelation, typer.Option(help="Neighbouring relation.")] = "replace_one"
-    encoding: Encoding = "utf-8"
-    delimiter: Delimiter = ","
-    decimal: Decimal = "."
 
 
 def run(
+    dialect: Dialect,
     fit: Fit,
     out: Annotated[Path, typer.Option(help="The model, as JSON.")] = Path("model.json"),
     as_json: AsJson = False,
@@ -69,7 +67,7 @@ def run(
     def work() -> dict[str, Any]:
         check(options)
         check_output("out", out, fit.file)
-        names, features, cells = _read(fit)
+        names, features, cells = _read(fit, Records(fit.file, **vars(dialect)))
         bounds = _bounds("feature-bounds", fit.feature_bounds)
         if len(bounds[0]) not in (1, len(names)):
             raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one per feature")
@@ -167,10 +165,9 @@ def _text_of(report: dict[str, Any], out: Path) -> str:
     return wrapped("\n".join(lines))
 
 
-def _read(fit: Fit) -> tuple[list[str], np.ndarray, list[str]]:
+def _read(fit: Fit, records: Records) -> tuple[list[str], np.ndarray, list[str]]:
     """Names and values of the features, and the target's cells; no message shows a cell."""
     target = normal(fit.target)
-    records = Records(fit.file, fit.encoding, fit.delimiter, fit.decimal)
     columns = records.columns()
     records.require(target, "--target")
     cells = columns.pop(target)

@@ -11,7 +11,7 @@ import gzip
 import itertools
 import re
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -78,7 +78,7 @@ class Records:
                 )
 
     def chunks(
-        self, wanted: Iterable[str] | None = None, numbers: Iterable[str] = ()
+        self, wanted: Iterable[str] | None = None, numbers: Collection[str] = ()
     ) -> Iterator[dict[str, list[Any]]]:
         """The columns that are wanted, all that have a name if None, some records at a time.
 
@@ -97,7 +97,7 @@ class Records:
                 if not cells:
                     return
                 columns = {name: cells[i] for name, i in places.items()}
-                for name in columns.keys() & numbers:
+                for name in (name for name in columns if name in numbers):
                     shown = places[name] + 1 if wanted is None else repr(name)
                     self._check_decimals(columns[name], f"column {shown}", before)
                 if self._decimal == ",":

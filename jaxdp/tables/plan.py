@@ -156,7 +156,11 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=LARGEST_LEVEL)
     queries = _queries(plan)
     mechanisms, guarantee, loss = _calibrated(plan, queries)
-    made = TablePlan(queries, mechanisms, guarantee, level, *_kept(plan, loss))
+    jointly, ledger = flag_of("plan", plan, "jointly"), text_of("plan", plan, "ledger")
+    name = text_of("plan", plan, "name") or "table"
+    sha256 = sha256_of(json.dumps(plan, sort_keys=True, default=str).encode())
+    rest = (level, jointly, ledger, loss, name, sha256, *person_of(plan))
+    made = TablePlan(queries, mechanisms, guarantee, *rest)
     if any(q.entry.unknown_delta is not None for q in queries) and (made.jointly or made.ledger):
         raise ValueError(
             "plan: unknown_delta must stand without jointly, as the number of rows is not known, "
@@ -165,20 +169,6 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     if not made.miss >= _LEAST_MISS:
         raise ValueError(f"plan: level must be lower for so many rows jointly, got {level}")
     return made
-
-
-def _kept(
-    plan: Mapping[str, Any], loss: PrivacyLoss
-) -> tuple[bool, str | None, PrivacyLoss, str, str, str | None, int]:
-    """The remaining fields of a `TablePlan`."""
-    return (
-        flag_of("plan", plan, "jointly"),
-        text_of("plan", plan, "ledger"),
-        loss,
-        text_of("plan", plan, "name") or "table",
-        sha256_of(json.dumps(plan, sort_keys=True, default=str).encode()),
-        *person_of(plan),
-    )
 
 
 def _queries(plan: Mapping[str, Any]) -> tuple[Query, ...]:
