@@ -113,5 +113,5 @@ def _commands(file: Path, output: Path, dialect: Dialect) -> Iterator[list[str]]
 
 
 def _path(file: str | Path) -> str:
-    """A path that is no option."""
+    """A path, which does not begin as an option does."""
     return f"./{file}" if str(file).startswith("-") else str(file)

@@ -82,7 +82,7 @@ class Records:
     ) -> Iterator[dict[str, list[Any]]]:
         """The columns that are wanted, all that have a name if None, some records at a time.
 
-        numbers: columns of numbers, in which the other decimal mark is an error.
+        numbers: columns of numbers, where the other decimal mark is an error.
         """
         chosen = {name for name in self.names if name and (wanted is None or name in wanted)}
         if self._is_arrow:
@@ -252,7 +252,7 @@ def require_names(file: Path, names: list[str]) -> None:
 
 
 class _Lines:
-    """The lines of a text, with what the reader does not tell about them."""
+    """The lines of a text, and where the last record ended."""
 
     def __init__(self):
         self.text: Iterator[str] = iter(())
@@ -277,7 +277,7 @@ class _Lines:
 
 
 def _opened(file: Path, encoding: str, errors: str = "strict"):
-    """The file as text; a mark of UTF-8 at its beginning is no part of it."""
+    """The file as text; without a mark of UTF-8 at its beginning."""
     try:
         codec = codecs.lookup(encoding).name
         codec_of_file = "utf-8-sig" if codec == "utf-8" else encoding

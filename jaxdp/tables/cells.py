@@ -46,7 +46,7 @@ class Cells(NamedTuple):
     """The cells of one column.
 
     names: of the cells, `other` last if `has_other`; labels, edges, unit: of categories, of bins or
-    of dates, whose first period has the number `first`; zone: in which times are dates.
+    of dates, whose first period has the number `first`; zone: the zone of dates.
     """
 
     column: str
@@ -60,7 +60,7 @@ class Cells(NamedTuple):
 
     @property
     def kinds(self) -> set[str]:
-        """What the column must hold, in the plural."""
+        """The kinds of values that the column must hold, in the plural."""
         if self.labels:
             return {"texts" if label.is_text else label.kind for label in self.labels}
         return {"numbers" if self.edges else "dates"}
@@ -69,7 +69,7 @@ class Cells(NamedTuple):
 class Sorter:
     """Sorts values of a column into its cells, any number of times.
 
-    `index` of a value that is in no cell is that of the cell of all others, or -1 without one.
+    A value that is in no cell has the index of the cell of all others, or -1 without one.
     """
 
     def __init__(self, cells: Cells):
@@ -120,7 +120,7 @@ class Sorter:
         return self._rest if found is None else found
 
     def _of_label(self, label: Label) -> int | None:
-        """The cell of a label; None where it is in no cell but that of all others."""
+        """The cell of a label; None if only the cell of all others holds it."""
         cells = self._cells
         if cells.labels:
             names = (label, *label.texts)
@@ -210,7 +210,7 @@ def _bin_of(edges: tuple[float, ...], value: float) -> int | None:
 def _periods(
     place: str, table: Mapping[str, Any], unit: str, zone: datetime.tzinfo
 ) -> tuple[tuple[str, ...], int]:
-    """Names of the periods from that of `first` to that of `last`, and the first one's number."""
+    """Names of the periods from `first` to `last`, and the number of the first one."""
     ends = []
     for key in ("first", "last"):
         label = label_of(table.get(key), zone)

@@ -51,7 +51,7 @@ class ColumnError(ValueError):
 class Label:
     """Value of a record in the form that is compared; `kind` names its type in the plural.
 
-    texts: the ways to write it, of which a category that is a text must be one. is_text: True if it
+    texts: the ways to write it; a category that is a text must be one of them. is_text: True if it
     was given as a text.
     """
 

@@ -1,8 +1,8 @@
 """Missing values of a column: how they are recognised, and the rules of a plan for them.
 
 A record whose value is missing is left out ("drop"), or counts as a public number inside of the
-bounds. Either way each record decides alone about what it adds, at most the bound: sensitivities
-are those of complete columns.
+bounds. The contribution of a record depends on the record alone, and is at most the bound: the
+sensitivities of complete columns hold.
 """
 
 from __future__ import annotations

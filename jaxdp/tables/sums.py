@@ -42,7 +42,7 @@ class Tally:
         self._size = 0
 
     def add(self, columns: Mapping[str, Sequence[Any]], mask: np.ndarray | None = None) -> None:
-        """Add records by column, those of the mask; errors, of any record, show no value."""
+        """Add the records of the mask, by column. No error shows a value."""
         for name in (name for query in self._queries for name in query.entry.columns):
             if name not in columns:
                 # Of a file without a header the names are a record.
@@ -87,7 +87,7 @@ class Tally:
     def totals(self) -> list[list[int]]:
         """For each statistic its cells in units, in the order of its columns.
 
-        Of quantiles, the counts by cell and point of the grid; of labels, their counts in order.
+        A quantile has counts by cell and point of the grid, unknown categories have their counts.
         """
         for sorter in self._sorters.values():
             sorter.require_a_kind()

@@ -8,7 +8,7 @@ published with probability
     sum of P[n_i + noise >= tau] <= rows max over 1 <= j <= rows of P[j + noise >= tau] / j,
 
 which is at most the plan's `unknown_delta`. Up to this total variation, the release is one of the
-labels that both neighbours have, whose counts move as those of public cells.
+labels that both neighbours have, whose counts move as public cells do.
 Source: Korolova, Kenthapadi, Mishra & Ntoulas, WWW 2009; Desfontaines, Voss & Gipson, PoPETs 2022.
 """
 
