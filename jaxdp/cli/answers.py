@@ -127,16 +127,18 @@ def _values(name: str) -> dict[str, Any]:
 
 def _cells(name: str, kind: str) -> dict[str, Any]:
     """The public cells of a column to group by."""
-    unit = {}
+    unit: dict[str, Any] = {}
     if kind == "date":
         question = f"Unit of {name}: {', '.join(UNITS)}"
         unit["unit"] = _asked(question, partial(_one_of, "unit", UNITS), "month")
 
     def keys(text: str) -> dict[str, Any]:
-        found = unit | dict(zip(("first", "last"), _texts(text), strict=False))
-        if kind != "date":
-            found = {kind: _numbers(text) if kind == "bins" else _texts(text)}
-        found |= {} if "other" in found.get("categories", ()) else {"other": True}
+        found = {**unit}
+        if kind == "date":
+            found.update(zip(("first", "last"), _texts(text), strict=False))
+        else:
+            found[kind] = _numbers(text) if kind == "bins" else _texts(text)
+        found["other"] = "other" not in found.get("categories", ())
         cells_of(name, name, found, datetime.UTC)
         return found
 
@@ -148,10 +150,11 @@ def _cells(name: str, kind: str) -> dict[str, Any]:
     return _asked(questions[kind], keys)
 
 
-def _guarantee(text: str) -> dict[str, Number]:
+def _guarantee(text: str) -> dict[str, Any]:
     """The keys of a budget."""
     given = _numbers(text, 1, 2)
-    keys = dict(zip(("epsilon", "delta") if given[1:] else ("rho",), given, strict=True))
+    names = ("epsilon", "delta") if given[1:] else ("rho",)
+    keys: dict[str, Any] = dict(zip(names, given, strict=True))
     for key in keys:
         number_of("budget", keys, key, lower=1e-15, upper=0.5 if key == "delta" else 1e15)
     return keys
