@@ -102,7 +102,7 @@ class Chunks:
                 key = "column" if name == entry.column else "column of cells"
                 records.require(name, f"{entry.where}: {key}")
             names.update(entry.columns)
-            numbers.update({entry.column} - {None})
+            numbers.update({entry.column} - {None} if entry.statistic != "count" else ())
             numbers.update(cells.column for cells in entry.cells if "numbers" in cells.kinds)
         if plan.person is not None:
             records.require(plan.person, "plan: person")

@@ -255,6 +255,15 @@ def test_a_ledger_that_is_not_there_is_named_with_its_command(run, files):
     assert not (files / "ledger").exists()
 
 
+def test_a_label_may_have_a_comma(run, tmp_path):
+    plan = 'rho = 1e6\n[[release]]\nstatistic = "count"\ncolumn = "size"\nunknown_delta = 1e-9\n'
+    (tmp_path / "plan.toml").write_text(plan)
+    (tmp_path / "data.csv").write_text("size\n" + '"1,5"\n2.5\n' * 50)
+    told = run("release", tmp_path / "data.csv", "--plan", tmp_path / "plan.toml", "--json")
+    assert told.exit_code == 0, told.output
+    assert [row["category"] for row in json.loads(told.stdout)["rows"]] == ["1,5", "2.5"]
+
+
 @pytest.mark.parametrize(
     ("jointly", "said"),
     [("true", "all half widths hold together"), ("false", "each half width holds")],
