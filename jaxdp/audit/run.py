@@ -113,12 +113,12 @@ def run(
     if claim is None and isinstance(mechanism, Mechanism):
         claim = mechanism
     terms = terms_of(as_claim(claim, delta), delta, confidence)
-    first, second = (
+    pair = (
         outputs_of(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
         for data, run_key in zip(neighbours, keys, strict=True)
     )
-    half = trials // 2
-    return _audit_of((first[:half], second[:half]), (first[half:], second[half:]), terms, low_bits)
+    choosing, testing = zip(*(np.split(x, [trials // 2]) for x in pair), strict=True)
+    return _audit_of(choosing, testing, terms, low_bits)
 
 
 def of_outputs(

@@ -58,23 +58,30 @@ class Columns:
     ] = False
 
 
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """How outputs are tested."""
+
+    confidence: Annotated[
+        float, typer.Option(help="1 less the rate at which true claims are refuted.")
+    ] = 0.95
+    seed: Annotated[int | None, typer.Option(help="Repeat the random halves of another call.")] = (
+        None
+    )
+    low_bits: Annotated[
+        bool, typer.Option("--low-bits", help="Test the last bits of the numbers, too.")
+    ] = False
+
+
 def run(
     claim: Claim,
     columns: Columns,
+    test: Test,
     dialect: Dialect,
     file: Annotated[
         Path,
         typer.Argument(help="Outputs on two data sets: CSV with a header, .gz; Parquet; Arrow."),
     ],
-    confidence: Annotated[
-        float, typer.Option(help="1 less the rate at which true claims are refuted.")
-    ] = 0.95,
-    seed: Annotated[
-        int | None, typer.Option(help="Repeat the random halves of another call.")
-    ] = None,
-    low_bits: Annotated[
-        bool, typer.Option("--low-bits", help="Test the last bits of the numbers, too.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Try to refute a guarantee from outputs on two neighbouring data sets.
@@ -91,9 +98,9 @@ def run(
             second,
             delta=delta,
             claim=claimed,
-            confidence=confidence,
-            key=_key(seed),
-            low_bits=low_bits,
+            confidence=test.confidence,
+            key=_key(test.seed),
+            low_bits=test.low_bits,
         )
         return found, [len(first), len(second)]
 
