@@ -50,12 +50,13 @@ class Rates(NamedTuple):
 def clopper_pearson(hits: Sequence[Any], trials: Sequence[int], alpha: float) -> Rates:
     """Bounds from counts of the event under either neighbour; each fails with alpha / 2 at most."""
     special = importlib.import_module("scipy.special")  # of JAX's own dependencies
-    hits, false_hits = (np.asarray(counts, float) for counts in hits)
+    true_hits, false_hits = (np.asarray(counts, float) for counts in hits)
     count, false_count = trials
-    lower = special.betaincinv(np.maximum(hits, 0.5), count - hits + 1.0, 0.5 * alpha)
+    lower = special.betaincinv(np.maximum(true_hits, 0.5), count - true_hits + 1.0, 0.5 * alpha)
     room = np.maximum(false_count - false_hits, 0.5)
     upper = special.betaincinv(false_hits + 1.0, room, 1.0 - 0.5 * alpha)
-    return Rates(np.where(hits > 0, lower, 0.0), np.where(false_hits < false_count, upper, 1.0))
+    lower = np.where(true_hits > 0, lower, 0.0)
+    return Rates(lower, np.where(false_hits < false_count, upper, 1.0))
 
 
 def least_epsilon(rates: Rates, delta: float) -> np.ndarray:

@@ -110,8 +110,7 @@ def run(
     if trials < 4:
         raise ValueError(f"trials must be at least 4, got {trials}")
     require_neighbours(neighbours)
-    if claim is None and isinstance(mechanism, Mechanism):
-        claim = mechanism
+    claim = mechanism if claim is None and isinstance(mechanism, Mechanism) else claim
     terms = terms_of(as_claim(claim, delta), delta, confidence)
     pair = (
         outputs_of(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
