@@ -116,17 +116,20 @@ class Records:
 
     @contextlib.contextmanager
     def located(self) -> Iterator[None]:
-        """A `ColumnError` becomes a `ValueError` with the file, and the line of a CSV file."""
+        """A `ColumnError` becomes a `ValueError` with the file, and the place of the record."""
         try:
             yield
         except ColumnError as error:
-            place = str(self.file)
-            if error.record is not None and not self._is_arrow:
-                with contextlib.closing(self._rows()) as rows:
-                    # The first one is the header.
-                    line, _ = next(itertools.islice(rows, error.record, None))
-                place += f", line {line}"
-            raise ValueError(f"{place}: {error}") from None
+            place = "" if error.record is None else f", {self.place(error.record - 1)}"
+            raise ValueError(f"{self.file}{place}: {error}") from None
+
+    def place(self, record: int) -> str:
+        """Where a record is, counted from 0: its last line in a CSV file."""
+        if self._is_arrow:
+            return f"record {record + 1}"
+        with contextlib.closing(self._rows()) as rows:  # the header is the first of them
+            line, _ = next(itertools.islice(rows, record + 1, None))
+        return f"line {line}"
 
     def require(self, name: str, place: str) -> None:
         """ValueError unless the header has the name."""
