@@ -239,6 +239,13 @@ def _any_true(marks: Any) -> bool:
     return any(map(_any_true, marks)) if isinstance(marks, list) else marks
 
 
+def rounded(value: float, digits: int, *, up: bool = True) -> str:
+    """Text of a bound with so many significant digits, rounded up or down."""
+    from jaxdp.dpsgd.statement import rounded_up
+
+    return rounded_up(value, digits) if up else rounded_up(-value, digits).lstrip("-")
+
+
 def wrapped(text: str) -> str:
     """The text with its long lines broken, their continuations indented."""
     return "\n".join(

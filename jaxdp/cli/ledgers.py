@@ -14,6 +14,7 @@ from jaxdp.cli.base import (
     exit_on_error,
     in_columns,
     library,
+    rounded,
     show,
     with_options,
     wrapped,
@@ -136,7 +137,7 @@ def _text_of(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> 
     words = {"budget": "budget", "spent": "spent so far", "remaining": "left"}
     for name, (guarantee, epsilon) in parts.items():
         numbers = in_words(guarantee, up=name != "remaining")
-        implied = f"it implies ({_rounded(epsilon, True)}, {delta:g})-differential privacy"
+        implied = f"it implies ({rounded(epsilon, _PRECISION)}, {delta:g})-differential privacy"
         lines.append(f"{words[name]}: {numbers}; {implied}")
     rows = [["time (UTC)", "name", "cost", "plan", "output"]]
     for charge in ledger.charges:
@@ -158,11 +159,9 @@ def in_words(guarantee: Any, *, up: bool) -> str:
 
 def _words(kind: str, sizes: Sequence[float], up: bool = True) -> str:
     names = _NAMES.get(kind, ("",) * len(sizes))
-    texts = (f"{n} {_rounded(x, up)}".strip() for n, x in zip(names, sizes, strict=True) if x != 0)
+    texts = (
+        f"{n} {rounded(x, _PRECISION, up=up)}".strip()
+        for n, x in zip(names, sizes, strict=True)
+        if x != 0
+    )
     return ", ".join(texts) or "nothing"
-
-
-def _rounded(value: float, up: bool) -> str:
-    from jaxdp.dpsgd.statement import rounded_up
-
-    return rounded_up(value, _PRECISION) if up else rounded_up(-value, _PRECISION).lstrip("-")
