@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,9 +65,10 @@ def plan(
     typer.echo("Answer with public knowledge alone: nothing is read but the first line.")
     budget, options = answers.budget(output)
     keys = budget | answers.statistics(columns)
-    made = ["jaxdp", "ledger", _path(budget["ledger"]), "--create", *options] if options else []
-    commands = [shlex.join(command) for command in (made, *_commands(file, output, dialect))]
-    commands = commands if made else commands[1:]
+    commands = [*map(shlex.join, _commands(file, output, dialect))]
+    if options:
+        made = ["jaxdp", "ledger", _path(budget["ledger"]), "--create", *options]
+        commands.insert(0, shlex.join(made))
 
     def work() -> None:
         library().tables.plan(keys)
@@ -77,22 +78,17 @@ def plan(
     typer.echo("\n".join([f"written to {output}; next:", *commands]))
 
 
-def _toml(keys: Mapping[str, Any], commands: Sequence[str]) -> str:
+def _toml(keys: dict[str, Any], commands: Sequence[str]) -> str:
     """The plan, after a comment with the next commands."""
-
-    def lines(table: Mapping[str, Any]) -> list[str]:
-        return [f"{key} = {_value(x)}" for key, x in table.items() if not is_table(key)]
-
-    def is_table(key: str) -> bool:
-        return key in ("columns", "release")
-
-    tables = [(f"[columns.{_value(name)}]", table) for name, table in keys["columns"].items()]
-    tables += [("[[release]]", table) for table in keys["release"]]
+    tables = {f"[columns.{_value(name)}]": [table] for name, table in keys["columns"].items()}
+    tables["[[release]]"] = keys["release"]
+    first = {key: x for key, x in keys.items() if key not in ("columns", "release")}
     # A comment has no line ends.
-    comment = [f"# {command}" for command in commands if command.isprintable()]
-    return "\n".join(
-        [*comment, *lines(keys), *(x for name, t in tables for x in ("", name, *lines(t))), ""]
-    )
+    lines = [f"# {command}" for command in commands if command.isprintable()]
+    lines += [f"{key} = {_value(x)}" for key, x in first.items()]
+    for name, table in ((name, table) for name, listed in tables.items() for table in listed):
+        lines += ["", name, *(f"{key} = {_value(x)}" for key, x in table.items())]
+    return "\n".join(lines) + "\n"
 
 
 def _value(value: Any) -> str:

@@ -20,20 +20,18 @@ import typer
 from jaxdp.cli import arrow_files
 from jaxdp.tables.labels import ColumnError, normal, number_in
 
-Encoding = Annotated[
-    str, typer.Option(help="Encoding of the CSV file: utf-8, cp1252, utf-16 and so on.")
-]
-Delimiter = Annotated[str, typer.Option(help="Mark between the cells of the CSV file, or tab.")]
-Decimal = Annotated[str, typer.Option(help="Decimal mark of the CSV file: a point or a comma.")]
-
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
     """Delimiter, decimal mark and encoding of a CSV file."""
 
-    encoding: Encoding = "utf-8"
-    delimiter: Delimiter = ","
-    decimal: Decimal = "."
+    encoding: Annotated[str, typer.Option(help="Encoding of a CSV file, as cp1252 or utf-16.")] = (
+        "utf-8"
+    )
+    delimiter: Annotated[str, typer.Option(help="Mark between cells of a CSV file, or tab.")] = ","
+    decimal: Annotated[
+        str, typer.Option(help="Decimal mark of a CSV file: a point or a comma.")
+    ] = "."
 
 
 # Largest cell. derived: Python takes no more where a long has 32 bits
