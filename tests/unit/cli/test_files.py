@@ -18,7 +18,7 @@ from jaxdp.cli.records import Records
 
 SECRET = "Hildegard"
 PLAN = """
-rho = 1e6
+rho = 1e8
 missing = "drop"
 ledger = "{ledger}"
 
@@ -55,7 +55,7 @@ def run():
 
 @pytest.fixture
 def files(tmp_path):
-    dp.Ledger(tmp_path / "ledger", dp.ZCDP(0.0, 3e6))
+    dp.Ledger(tmp_path / "ledger", dp.ZCDP(0.0, 3e8))
     (tmp_path / "plan.toml").write_text(PLAN.format(ledger=tmp_path / "ledger"))
     return tmp_path
 
@@ -210,7 +210,7 @@ def test_a_check_draws_and_charges_nothing(run, files):
         run("release", files / "data.csv", "--plan", files / "plan.toml", *dialect)
     told = run(*asked, *dialect, "--json")
     assert told.exit_code == 2
-    assert re.search("ledger has rho .* left, and the table costs rho 1e.06: nothing", told.stderr)
+    assert re.search("ledger has rho .* left, and the table costs rho 1e.08: nothing", told.stderr)
 
 
 COMMAS = [";", ","]
@@ -366,7 +366,7 @@ def test_a_plan_without_a_ledger_keeps_its_budget(run, tmp_path, budget, keys):
 
 def test_a_plan_for_a_ledger_that_is_there_has_a_part_of_its_remaining_rho(run, files):
     ledger = dp.Ledger(files / "ledger")
-    ledger.charge(dp.ZCDP(0.0, 1e6))
+    ledger.charge(dp.ZCDP(0.0, 1e8))
     (files / "data.csv").write_text("a\n")
     asked = ["plan", files / "data.csv", "--output", files / "new.toml"]
     dp.Ledger(files / "mu", dp.GDP(1.0))
@@ -374,7 +374,7 @@ def test_a_plan_for_a_ledger_that_is_there_has_a_part_of_its_remaining_rho(run, 
     told = run(*asked, input=answers)
     assert told.exit_code == 0, told.output
     assert "a plan needs some rho: give a new file" in told.output
-    assert "ledger has rho 2e+06 left" in told.output
+    assert "ledger has rho 2e+08 left" in told.output
     assert "--create" not in told.output
     assert ledger.would_fit(dp.ZCDP(0.0, tomllib.loads((files / "new.toml").read_text())["rho"]), 4)
-    assert not ledger.would_fit(dp.ZCDP(0.0, 5.01e5), 4)
+    assert not ledger.would_fit(dp.ZCDP(0.0, 5.01e7), 4)
