@@ -23,7 +23,7 @@ from jaxdp.cli.base import (
     wrapped,
 )
 from jaxdp.cli.records import Dialect, Records, require_names
-from jaxdp.tables.labels import normal, number_in
+from jaxdp.tables.labels import ColumnError, normal, number_in
 
 Model = Literal["lasso", "logistic"]
 
@@ -67,25 +67,30 @@ def run(
     def work() -> dict[str, Any]:
         check(options)
         check_output("out", out, fit.file)
-        names, features, cells = _read(fit, Records(fit.file, **vars(dialect)))
-        bounds = _bounds("feature-bounds", fit.feature_bounds)
-        if len(bounds[0]) not in (1, len(names)):
-            raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one per feature")
-        settings = {**options, "feature_bounds": bounds}
-        if fit.model == "lasso":
-            ends = (
-                None if fit.target_bounds is None else _bounds("target-bounds", fit.target_bounds)
-            )
-            fitted = _lasso(settings, ends, features, cells)
-        else:
-            fitted = _logistic(settings, fit.classes, features, cells)
-        return _report(fitted, fit.model, names, settings)
+        records = Records(fit.file, **vars(dialect))
+        with records.located():
+            return _trained(fit, records, options)
 
     report = exit_on_error("train", work, reads_records=True)
     try:
         exit_on_error("train", lambda: write_atomically(out, as_text(report) + "\n"))
     finally:
         typer.echo(as_text(report) if as_json else _text_of(report, out))
+
+
+def _trained(fit: Fit, records: Records, options: dict[str, Any]) -> dict[str, Any]:
+    """The report of the model that is fitted to the records."""
+    names, features, cells = _read(fit, records)
+    bounds = _bounds("feature-bounds", fit.feature_bounds)
+    if len(bounds[0]) not in (1, len(names)):
+        raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one per feature")
+    settings = {**options, "feature_bounds": bounds}
+    if fit.model == "lasso":
+        ends = None if fit.target_bounds is None else _bounds("target-bounds", fit.target_bounds)
+        fitted = _lasso(settings, ends, features, cells)
+    else:
+        fitted = _logistic(settings, fit.classes, features, cells)
+    return _report(fitted, fit.model, names, settings)
 
 
 def _lasso(settings: dict[str, Any], ends: Any, features: np.ndarray, cells: list[str]) -> Any:
@@ -185,7 +190,7 @@ def _read(fit: Fit, records: Records) -> tuple[list[str], np.ndarray, list[str]]
 def _number(cell: str, row: int, name: str) -> float:
     number = number_in(cell)
     if np.isnan(number):
-        raise ValueError(f"{name} must be a number, and is not one in record {row + 1}")
+        raise ColumnError(f"{name} must be a number, and is not one in record {row + 1}", row + 1)
     return number
 
 

@@ -233,7 +233,7 @@ def test_a_training_without_a_header_shows_no_record(run, tmp_path):
     assert (told.exit_code, "must begin with a header" in told.stderr) == (2, True)
     data.write_text(f"a,b,y\n1,{SECRET},3\n")
     told = run("train", data, *TRAIN, "--out", tmp_path / "model.json")
-    assert (told.exit_code, "feature 2 must be a number" in told.stderr) == (2, True)
+    assert (told.exit_code, "line 2: feature 2 must be a number" in told.stderr) == (2, True)
     data.write_text("a,y,y\n1,2,3\n")
     told = run("train", data, *TRAIN, "--out", tmp_path / "model.json")
     assert (told.exit_code, "columns 2 and 3 have one name" in told.stderr) == (2, True)
