@@ -88,14 +88,16 @@ def last_feasible(
     return xp.where(residual(unsafe) <= 0, unsafe, root)
 
 
-class _State(NamedTuple):
+class Secants(NamedTuple):
+    """State of a search by secants in log x."""
+
     aim: Reals  # log x of the next step
     last: Reals
     value: Reals  # at `last`
     slope: Reals
     good: Reals
     bad: Reals
-    found: Reals  # the feasible x at `good`
+    found: Reals  # the feasible x at `good`; NaN: none
     done: Bools
     steps: Reals
 
@@ -104,46 +106,60 @@ def secant_bracket(
     residual: Callable[[Reals], Reals],
     safe: Reals,
     unsafe: Reals,
-    guess: Reals | None = None,
-    slope: float = xp.nan,
     close: float = 5e-12,
 ) -> Reals:
     """`last_feasible` of a smooth and expensive residual, in about a dozen evaluations.
 
-    Secants in log x within the bracket, from a guess of the root. The ends are evaluated only if
-    the steps reach them. After 6 steps, every other step halves the bracket. The relative distance
-    of the result to the root is at most 4 `close`, on the safe side, where the residual is at most
-    0. The result is infinite where no x is feasible. `slope` is the slope at the root of a residual
-    that is nearly straight in log x; if given, a secant's root is accepted without a step to its
-    other side.
+    `secants` from the middle of the bracket. The relative distance of the result to
+    the root is at most 4 `close`, on the safe side, where the residual is at most 0. The result is
+    infinite where no x is feasible.
     """
 
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
-        near, far = xp.log(start), xp.log(unsafe)
-        middle, nothing = 0.5 * (near + far), xp.full_like(near, xp.nan)
-        aim = middle if guess is None else xp.log(xp.broadcast_to(guess, near.shape))
-        aim = xp.clip(aim, xp.minimum(near, far), xp.maximum(near, far))
-        aim = xp.where(xp.isnan(aim), middle, aim)
-
-        def step(state: _State) -> _State:
-            x = xp.where(state.aim == far, unsafe, xp.exp(state.aim))
-            x = xp.where(state.aim == near, start, x)
-            return _moved(state, x, function(x), (near, far, close), slope == slope)
-
-        def unfinished(state: _State) -> Bools:
-            return (state.steps < _MOST_STEPS) & ~xp.all(state.done)
-
-        is_done, slopes = xp.zeros(near.shape, bool), xp.full_like(near, slope)
-        first = _State(aim, nothing, nothing, slopes, near, far, nothing, is_done, xp.zeros(()))
-        found = lax.while_loop(unfinished, step, first).found
+        found = secants(lambda x, _: function(x), start, unsafe, close=close).found
         return xp.where(xp.isnan(found), xp.inf, found)
 
     return lax.custom_root(_of_known(residual, safe, unsafe), safe, solve, _slope_solve)
 
 
+def secants(
+    residual: Callable[[Reals, Bools], Reals],
+    safe: Reals,
+    unsafe: Reals,
+    guess: Reals | None = None,
+    slope: Reals | float = xp.nan,
+    close: float = 5e-12,
+) -> Secants:
+    """The last state of a search by secants in log x, from a guess or the middle of the bracket.
+
+    `residual` also gets a mask of the entries that are done, whose values have no effect. The ends
+    are evaluated only if the steps reach them. After 6 steps, every other step halves the bracket.
+    `slope` is the slope at the root of a residual that is nearly straight in log x; if given, a
+    secant's root is accepted without a step to its other side.
+    """
+    near, far = xp.log(safe), xp.log(unsafe)
+    middle, nothing = 0.5 * (near + far), xp.full_like(near, xp.nan)
+    aim = middle if guess is None else xp.log(xp.broadcast_to(guess, near.shape))
+    aim = xp.clip(aim, xp.minimum(near, far), xp.maximum(near, far))
+    aim = xp.where(xp.isnan(aim), middle, aim)
+    slopes = xp.broadcast_to(slope, near.shape) + xp.zeros_like(near)
+
+    def step(state: Secants) -> Secants:
+        x = xp.where(state.aim == far, unsafe, xp.exp(state.aim))
+        x = xp.where(state.aim == near, safe, x)
+        return _moved(state, x, residual(x, state.done), (near, far, close), slopes == slopes)
+
+    def unfinished(state: Secants) -> Bools:
+        return (state.steps < _MOST_STEPS) & ~xp.all(state.done)
+
+    is_done = xp.zeros(near.shape, bool)
+    first = Secants(aim, nothing, nothing, slopes, near, far, nothing, is_done, xp.zeros(()))
+    return lax.while_loop(unfinished, step, first)
+
+
 def _moved(
-    state: _State, x: Reals, value: Reals, ends: tuple[Reals, Reals, float], is_straight: bool
-) -> _State:
+    state: Secants, x: Reals, value: Reals, ends: tuple[Reals, Reals, float], is_straight: Bools
+) -> Secants:
     """Next state, given the residual `value` at x."""
     near, far, close = ends
     inward = xp.sign(near - far) * close
@@ -172,7 +188,7 @@ def _moved(
     is_beyond = is_beyond & (xp.abs(far - state.aim) <= _REACH)
     aim = xp.where(is_beyond, far, aim)
     keep = state.done
-    return _State(
+    return Secants(
         xp.where(keep, state.aim, aim),
         xp.where(keep, state.last, state.aim),
         xp.where(keep, state.value, value),
