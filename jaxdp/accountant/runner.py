@@ -82,7 +82,9 @@ def answered(
     shape = xp.broadcast_shapes(values.shape, *(term.shape for term in terms))
     is_concrete = checks.all_concrete(terms, values)
     batch = _laid_out(shape, terms, values, both, is_concrete)
-    steps = tuple(s for s in choice(terms, is_concrete) if s.row.more_than < batch.values.shape[0])
+    size = batch.values.shape[0]
+    steps = choice(terms, is_concrete)
+    steps = tuple(s for s in steps if s.row.more_than < size < s.row.fewer_than)
     directions = 2 if both else 1
     if is_concrete:
         found = concrete(steps, width, directions, batch, _on_lanes(stop_when, shape))

@@ -50,6 +50,7 @@ class Row(NamedTuple):
     levels: tuple[int, ...] = (1,)  # efforts, one after the other while a bracket is wide
     concrete_only: bool = False  # traced lanes skip it
     more_than: int = 0  # it runs only for batches of more lanes
+    fewer_than: float = np.inf  # and of fewer
     if_unanswered: bool = False  # it skips concrete lanes with a lower bound from the first step
     # A concrete lane goes to the next level if the last one left at most this share of its bracket.
     most_left: float = np.inf

@@ -192,15 +192,9 @@ def _single(
 def _step(facts: Table, least_step: Reals, wide_step: Reals) -> tuple[Reals, Bools]:
     """The step, and the releases of which every loss lies on the grid."""
     is_used = (facts.number > 0) & (facts.spacing > 0)
-    largest = xp.max(xp.where(is_used & facts.lattice, facts.spacing, 0.0))
-    safe = xp.where(largest > 0, largest, 1.0)
-    ratio = lax.stop_gradient(xp.where(is_used & facts.lattice, facts.spacing / safe, 1.0))
-    multiples = ratio[:, None] * xp.arange(1.0, LARGEST_PART + 1.0)[None]
-    fits = xp.abs(multiples - xp.round(multiples)) <= FITS * multiples
-    fitting = xp.all(fits, axis=0)
-    unit = largest / (1.0 + xp.argmax(fitting))
+    unit, has_unit = common_unit(facts.spacing, is_used & facts.lattice)
     fits_unit = (facts.number == 0) | (facts.lattice & _on_grid(facts, unit))
-    common = xp.all(fits_unit) & xp.any(fitting) & (largest > 0) & (unit >= least_step)
+    common = xp.all(fits_unit) & has_unit & (unit >= least_step)
     # Otherwise the most frequent release whose atoms are some steps apart sets the step.
     weight = xp.where(is_used & (facts.spacing >= LEAST_PARTS * wide_step), facts.number, 0.0)
     spacing = facts.spacing[xp.argmax(weight)]
@@ -208,6 +202,17 @@ def _step(facts: Table, least_step: Reals, wide_step: Reals) -> tuple[Reals, Boo
     aligned = xp.where(xp.max(weight) > 0, spacing / parts, lax.stop_gradient(wide_step))
     step = xp.where(common, unit, aligned)
     return step, facts.lattice & _on_grid(facts, step)
+
+
+def common_unit(spacing: Reals, is_used: Bools) -> tuple[Reals, Bools]:
+    """The largest spacing, or a part of it, that divides all in use (F,), and if there is one."""
+    largest = xp.max(xp.where(is_used, spacing, 0.0))
+    safe = xp.where(largest > 0, largest, 1.0)
+    ratio = lax.stop_gradient(xp.where(is_used, spacing / safe, 1.0))
+    multiples = ratio[:, None] * xp.arange(1.0, LARGEST_PART + 1.0)[None]
+    fits = xp.abs(multiples - xp.round(multiples)) <= FITS * multiples
+    fitting = xp.all(fits, axis=0)
+    return largest / (1.0 + xp.argmax(fitting)), xp.any(fitting) & (largest > 0)
 
 
 def _on_grid(facts: Table, step: Reals) -> Bools:
