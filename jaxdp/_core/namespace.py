@@ -31,7 +31,7 @@ _OF_JAX = ("bfloat16", "dtype", "finfo", "issubdtype", "ndarray")
 # Functions that make arrays: inside of a trace JAX's, which traced numbers may index.
 _NEW = ("arange", "array", "asarray", "eye", "full", "linspace", "ones", "zeros")
 # Arguments of functions of `jax.numpy` that NumPy's do not have.
-_HINTS = ("method", "mode", "precision")
+_HINTS = frozenset(("method", "precision"))
 
 
 # Types of arguments that are surely not JAX's: most calls end with a look at this set.
@@ -49,7 +49,10 @@ def any_of_jax(arguments: Any) -> bool:
         kind = type(x)
         if kind in _KNOWN:
             continue
-        if any_of_jax(x) if kind is tuple or kind is list else _is_of_jax(kind):
+        if kind is tuple or kind is list:
+            if not _KNOWN.issuperset(map(type, x)) and any_of_jax(x):
+                return True
+        elif _is_of_jax(kind):
             return True
     return False
 
@@ -85,14 +88,13 @@ def either(
 
     @functools.wraps(device)
     def function(*args: Any, **kwargs: Any) -> Any:
-        if not (kwargs or is_new) and _KNOWN.issuperset(map(type, args)):
-            return host(*args)
-        of_jax = any_of_jax(args) or (kwargs and any_of_jax(kwargs.values()))
-        if of_jax or (is_new and is_tracing()):
+        values = (*args, *kwargs.values()) if kwargs else args
+        is_known = _KNOWN.issuperset(map(type, values)) or not any_of_jax(values)
+        if not is_known or (is_new and is_tracing()):
             return device(*args, **kwargs)
-        if kwargs:
-            kwargs = {k: v for k, v in kwargs.items() if k not in _HINTS or k == "mode"}
-        return host(*args, **kwargs)
+        if _HINTS.isdisjoint(kwargs):
+            return host(*args, **kwargs)
+        return host(*args, **{k: v for k, v in kwargs.items() if k not in _HINTS})
 
     return function
 

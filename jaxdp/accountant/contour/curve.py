@@ -53,16 +53,13 @@ class Curve(NamedTuple):
 
         def of_block(index: Index | int, sums: Reals) -> Reals:
             first = self.stage.points * index * turn
-            c, s = xp.cos(first), xp.sin(first)
-            for i, pair in enumerate(self.pairs):
-                of_index = pair[0][index], pair[1][index]
-                re, im = terms.turned_sum(self.stage, of_index, turn)
-                sums = updated(sums, i, sums[i] + re * c + im * s)
-            return sums
+            pairs = [(re[index], im[index]) for re, im in self.pairs]
+            re, im = terms.turned_sums(self.stage, pairs, turn)
+            return sums + re * xp.cos(first) + im * xp.sin(first)
 
-        sums = terms.over_blocks(
-            self.stage, self.frozen.blocks, of_block, xp.zeros((3, *turn.shape))
-        )
+        none = xp.zeros((len(self.pairs), *turn.shape))
+        sums = terms.over_blocks(self.stage, self.frozen.blocks, of_block, none)
+        sums = xp.concatenate([sums, xp.zeros((3 - len(self.pairs), *turn.shape))])
         log_scale = self.errors.log_scale - self.frozen.tilt * (epsilon - self.frozen.epsilon)
         scale = xp.exp(xp.minimum(log_scale, LARGEST_LOG))
         scale = xp.where(log_scale > LARGEST_LOG, xp.inf, scale)
