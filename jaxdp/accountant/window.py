@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from jaxdp._core.functions import logsumexp, softmax
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Bools, Index, Reals
+from jaxdp._core.types import Bools, Reals
+from jaxdp._numeric.search import bisect
 from jaxdp.accountant.tables import Table
 
 LOG_TILTS = (-23.0, 50.0)  # log of the range of tilts searched. chosen: all that a float64 may need
@@ -86,15 +87,13 @@ def tilt_of(facts: Table, epsilon: Reals, points: int) -> Reals:
         largest_tilt, xp.where(gridded, GROWTH / xp.where(gridded, widest, 1.0), xp.inf)
     )
 
-    def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        middle = 0.5 * (ends[0] + ends[1])
-        z = xp.exp(middle)
+    def is_below(log_tilt: Reals) -> Bools:
+        z = xp.exp(log_tilt)
         slope = total(facts.number, _slopes(facts, z)[0])
-        rising = slope - epsilon > 1.0 / z + 1.0 / (1.0 + z)
-        return xp.where(rising, ends[0], middle), xp.where(rising, middle, ends[1])
+        return ~(slope - epsilon > 1.0 / z + 1.0 / (1.0 + z))
 
     ends = xp.asarray(LOG_TILTS[0]), xp.minimum(LOG_TILTS[1], xp.log(largest_tilt))
-    return xp.exp(lax.fori_loop(0, BISECTIONS, halve, ends)[0])
+    return xp.exp(bisect(is_below, *ends, halvings=BISECTIONS)[0])
 
 
 class _Window(NamedTuple):
