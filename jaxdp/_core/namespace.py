@@ -177,7 +177,7 @@ class _Lax:
 
     @staticmethod
     def stop_gradient(x: Any) -> Any:
-        return x if on_host(x) else jax.lax.stop_gradient(x)
+        return jax.lax.stop_gradient(x) if any_of_jax(jax.tree.leaves(x)) else x
 
     @staticmethod
     def optimization_barrier(x: Any) -> Any:

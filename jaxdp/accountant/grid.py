@@ -55,8 +55,8 @@ class Lane(NamedTuple):
     total: Total
     drift: Reals
     largest: Reals  # largest finite total, not rounded up
-    log_finite: Reals
-    releases: Reals  # number of rows with a positive count
+    log_infinite: Reals  # log of the probability of an infinite loss
+    rounding: Reals  # of it
 
     def upper(self, epsilon: Reals) -> Reals:
         """Upper bound on log delta at epsilon >= 0."""
@@ -85,9 +85,7 @@ class Lane(NamedTuple):
 
     def with_infinite(self, finite: Reals, side: float) -> Reals:
         """log delta with infinite losses, rounded up (`side` = 1) or down (`side` = -1)."""
-        infinite = log_of_infinite(self.log_finite)
-        error = rounding_of_infinite(infinite, self.releases)
-        return xp.minimum(log_add(finite, infinite + side * error), 0.0)
+        return xp.minimum(log_add(finite, self.log_infinite + side * self.rounding), 0.0)
 
 
 def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS) -> LogBounds:
@@ -124,7 +122,8 @@ def lane_at(terms: Terms, table: Table, epsilon: Reals, points: int) -> Lane:
     drift, largest, log_finite = (
         total(table.number, x) for x in (table.drift, table.largest, table.log_finite)
     )
-    return Lane(total_loss, drift, largest, log_finite, table.used)
+    infinite = log_of_infinite(log_finite)
+    return Lane(total_loss, drift, largest, infinite, rounding_of_infinite(infinite, table.used))
 
 
 def _profiles(terms: Terms, points: int) -> tuple[Profile, ...]:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from jaxdp._core.functions import logsumexp, softmax
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
+from jaxdp._numeric.elementary import conversion_entropy
 from jaxdp._numeric.search import bisect
 from jaxdp.accountant.tables import Table
 
@@ -40,6 +41,7 @@ class Plan(NamedTuple):
     """The grid of a composition; the grid of release f begins at base[f]."""
 
     tilt: Reals
+    largest_weight: Reals  # of a tilted mass in delta
     log_norm: Reals  # (F,): K(tilt), the unit of tilted masses
     step: Reals
     base: Reals  # (F,)
@@ -159,6 +161,7 @@ def plan_of(facts: Table, epsilon: Reals, points: int) -> Plan:
     steps_below = xp.ceil((fixed_facts.anchor - low) / held_step + MARGIN)
     return Plan(
         tilt,
+        xp.exp(-conversion_entropy(tilt)),
         k[:, 0],
         step,
         facts.anchor - steps_below * step,
