@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
-from jaxdp.accountant.contour import errors, guess, plan, terms
+from jaxdp.accountant.contour import errors, plan, terms
 from jaxdp.accountant.contour.cumulant import least_epsilon, log_least_delta
 from jaxdp.accountant.contour.errors import Errors
-from jaxdp.accountant.contour.guess import Parts
 from jaxdp.accountant.contour.nodes import (
     LARGEST_LOG,
     LEAST_LOG,
@@ -19,6 +18,7 @@ from jaxdp.accountant.contour.nodes import (
     Pair,
     Stage,
 )
+from jaxdp.accountant.contour.plan import Parts
 from jaxdp.accountant.contour.rows import Parts as ErrorParts
 from jaxdp.accountant.contour.rows import Plan, Rows
 
@@ -137,7 +137,7 @@ def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Parts]
     """Place of a law for log delta, its nodes by loss, and Chernoff's bounds of its parts."""
     place = rows.placed(stage, log_delta)
     nodes = rows.by_loss(rows.on_axis(stage, place))
-    return place, nodes, guess.parts(rows, place, nodes, rows.tilts(log_delta))
+    return place, nodes, plan.parts(rows, place, nodes, rows.tilts(log_delta))
 
 
 def contour_for(

@@ -15,7 +15,6 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.contour import law_errors
-from jaxdp.accountant.contour.guess import CUTS
 from jaxdp.accountant.contour.nodes import (
     FrozenContour,
     LineNodes,
@@ -27,6 +26,7 @@ from jaxdp.accountant.contour.nodes import (
     log_psi,
     sums,
 )
+from jaxdp.accountant.contour.plan import CUTS
 from jaxdp.accountant.contour.rare_losses import Cut, cut, next_depth
 from jaxdp.accountant.contour.rows import Parts, Plan, Rows
 from jaxdp.accountant.contour.transform import INNER
