@@ -155,13 +155,14 @@ def _widened(taken: Any) -> Any:
     """The arguments, with doubles in records of the user's own classes, which check nothing."""
 
     def of_record(x: Any) -> Any:
-        return jax.tree.map(_double, x) if is_record(x) and _is_users(x) else x
+        return jax.tree.map(_double, x) if is_record(x) and is_users(type(x)) else x
 
     return jax.tree.map(of_record, taken, is_leaf=is_record)
 
 
-def _is_users(record: Any) -> bool:
-    return not type(record).__module__.startswith("jaxdp.")
+def is_users(cls: type) -> bool:
+    """True for a class of the user's own."""
+    return not cls.__module__.startswith("jaxdp.")
 
 
 def _double(x: Any) -> Any:
@@ -222,7 +223,7 @@ def _is_numbers(x: Any) -> bool:
 def require_float64_of(taken: Any) -> None:
     """`ValueError` for a record whose numbers JAX has rounded to float32 on their way here."""
     for record in tree_leaves(taken, is_leaf=is_record):
-        if is_record(record) and not (_is_users(record) or getattr(record, "is_data", False)):
+        if is_record(record) and not (is_users(type(record)) or getattr(record, "is_data", False)):
             for leaf in numbers_of(record):
                 if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating):
                     checks.require_float64(leaf.dtype, type(record).__name__)

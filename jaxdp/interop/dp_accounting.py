@@ -48,12 +48,7 @@ _RATES = np.logspace(-12.0, np.log10(0.5), 500)
 Guaranteed: TypeAlias = PrivacyLoss | Guarantee
 
 
-def true_positive_rates(budget: Guaranteed, rates: np.ndarray, deltas: Any = None) -> np.ndarray:
-    """Upper bounds on the true-positive rates at false-positive ones."""
-    return _rates(budget, rates, deltas)[0]
-
-
-def gdp_estimate(budget: Guaranteed, rates: Any = None, deltas: Any = None) -> float:
+def gdp_estimate(budget: Guaranteed, rates: Any, deltas: Any) -> float:
     """The least mu of Gaussian DP that allows the true-positive rates at false-positive ones."""
     name = "false_positive_rates"
     fpr = _RATES if rates is None else np.asarray(checks.probability(name, rates))
@@ -155,7 +150,7 @@ class _Answers(Locked):
         if costs_everything(self._counts):
             powers = np.ones_like(rates)
         elif self._counts:
-            powers = true_positive_rates(_guarantee_of(self._counts), rates, deltas)
+            powers = _rates(_guarantee_of(self._counts), rates, deltas)[0]
         return powers if rates.ndim else float(powers)
 
     def get_gdp_parameter_estimate(
