@@ -124,9 +124,9 @@ def _run(
     plan = jax.tree.map(jax.device_put, plan)
     require_floating("params", params)
     # Arrays have the types that the caller's setting gives.
-    loss, functions = in_callers_setting(loss), (optimizer.init, optimizer.update)
-    optimizer = optax.GradientTransformation(*map(in_callers_setting, functions))
-    params = in_callers_setting(_on_device)(params)
+    init, update = in_callers_setting(optimizer.init), in_callers_setting(optimizer.update)
+    optimizer = optax.GradientTransformation(init, update)
+    loss, params = in_callers_setting(loss), in_callers_setting(_on_device)(params)
     read = records.read
     if not callers_are_wide():
         read = in_callers_setting(lambda indices: _on_device(records.read(indices)))
