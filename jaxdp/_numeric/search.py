@@ -107,16 +107,18 @@ def secant_bracket(
     safe: Reals,
     unsafe: Reals,
     close: float = 5e-12,
+    guess: Reals | None = None,
+    slope: float = xp.nan,
 ) -> Reals:
     """`last_feasible` of a smooth and expensive residual, in about a dozen evaluations.
 
-    `secants` from the middle of the bracket. The relative distance of the result to
+    By `secants`. The relative distance of the result to
     the root is at most 4 `close`, on the safe side, where the residual is at most 0. The result is
     infinite where no x is feasible.
     """
 
     def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
-        found = secants(lambda x, _: function(x), start, unsafe, close=close).found
+        found = secants(lambda x, _: function(x), start, unsafe, guess, slope, close).found
         return xp.where(xp.isnan(found), xp.inf, found)
 
     return lax.custom_root(_of_known(residual, safe, unsafe), safe, solve, _slope_solve)
