@@ -13,6 +13,7 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
+from jaxdp._core.precision import callers_are_wide
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import log1p, round_up
 from jaxdp._numeric.search import secant_bracket, secants, zoom
@@ -37,6 +38,9 @@ OBJECTIVES = ("variance", "mean_absolute")
 ACCOUNTING = ("exact", "zcdp")
 # Points of the grid while a shape is searched. chosen: its bound is smooth, if not near
 _SEARCH_POINTS = 2**11
+# Share of a sensitivity that counts for the rounding of scale and shape to float32. measured:
+# members of random budgets, rounded to either side, need an eighth of it at most
+_ROUNDED = 2.0**-18
 
 
 @in_float64
@@ -74,8 +78,8 @@ def fit_noise(
     around the best; the flipped Huber also on its curve count alpha sensitivity = gamma^2 epsilon,
     where its loss has a plateau exactly at epsilon, as one scalar root. The staircase meets epsilon
     at delta = 0 with `staircase_split`. Call it under `jax.jit` in a loop; where JAX has no float64
-    there, scale and shape are rounded up to float32, and delta may be 1e-4 of itself above the
-    budget's. Arguments that do not go together: `ValueError`.
+    there, scale and shape are rounded to float32, so the member is that of a sensitivity larger by
+    4e-6 of itself, except on the integers. Arguments that do not go together: `ValueError`.
 
     >>> import jaxdp as dp
     >>> print(f"{dp.fit_noise('laplace', (1.0, 1e-5), 2.0).scale:.4f}")
@@ -91,8 +95,19 @@ def fit_noise(
         sensitivity = checks.positive("sensitivity", sensitivity)
         if kind_of(family).on_integers:
             sensitivity = checks.whole("sensitivity", sensitivity)
+        if not kind_of(family).on_integers:
+            sensitivity = _widened(sensitivity, (budget, sensitivity, count))
         return _fit(family, objective, accounting, budget, sensitivity, count, once)
     return _fit_joint(family, objective, accounting, budget, sensitivity, count, once)
+
+
+def _widened(sensitivity: Reals, arguments: Any) -> Reals:
+    """The sensitivity, larger where the caller rounds traced scales and shapes to float32.
+
+    The shift of a noise is larger by the same share then.
+    """
+    is_kept = callers_are_wide() or checks.all_concrete(arguments)
+    return sensitivity if is_kept else sensitivity * (1.0 + _ROUNDED)
 
 
 def _fit_joint(
@@ -109,11 +124,13 @@ def _fit_joint(
         name = name_of(family)
         raise ValueError(f"a joint sensitivity needs log-concave noise, which {name} is not")
     if family == "gaussian":
-        size = joint.tightened().l2
+        size = _widened(joint.tightened().l2, (budget, joint, count))
         return _fit(family, objective, accounting, budget, size, count, once)
     shifts, counts = joint.dominating()
     if kind_of(family).on_integers:
         shifts = checks.whole("sensitivity", shifts)
+    else:
+        shifts = _widened(shifts, (budget, joint, count))
     budget = Budget(budget.epsilon[..., None], budget.delta[..., None])
     every = _fit(family, objective, accounting, budget, shifts, counts * count[..., None], False)
     return least_of(every, getattr(every, objective)(), -1)

@@ -28,7 +28,7 @@ class FitRecord(NamedTuple):
 
 
 class Bag(NamedTuple):
-    """How bagging drew the records of a fit: with replacement; all of them."""
+    """Sampling of a fit's records by bagging: whether with replacement, whether all of them."""
 
     bootstrap: bool
     is_whole: bool
