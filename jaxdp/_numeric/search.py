@@ -151,16 +151,22 @@ class Secants(NamedTuple):
     steps: Reals
 
 
-def secant_bracket(residual: Function, safe: Reals, unsafe: Reals, close: float = 5e-12) -> Reals:
+def secant_bracket(
+    residual: Function,
+    safe: Reals,
+    unsafe: Reals,
+    close: float = 5e-12,
+    guess: Reals | None = None,
+    slope: float = xp.nan,
+) -> Reals:
     """`last_feasible` of a smooth and expensive residual, in about a dozen evaluations.
 
-    `secants` from the middle of the bracket. The relative distance of the result to
-    the root is at most 4 `close`, on the safe side, where the residual is at most 0. The result is
-    infinite where no x is feasible.
+    By `secants`. The relative distance of the result to the root is at most 4 `close`, on the safe
+    side, where the residual is at most 0. The result is infinite where no x is feasible.
     """
 
     def solve(function: Function, start: Reals) -> Reals:
-        found = secants(lambda x, _: function(x), start, unsafe, close=close).found
+        found = secants(lambda x, _: function(x), start, unsafe, guess, slope, close).found
         return xp.where(xp.isnan(found), xp.inf, found)
 
     return lax.custom_root(_of_known(residual, safe, unsafe), safe, solve, _slope_solve)

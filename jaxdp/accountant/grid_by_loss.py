@@ -43,11 +43,10 @@ def _by_grids(
     function: Callable[..., Any], batch: Batch, log_delta: Lanes, known: LogBounds
 ) -> LogBounds:
     """function(lane, table, values, known) of the lanes that share a grid, for all lanes."""
-    values = np.asarray(batch.values)
+    values, of_lanes = np.asarray(batch.values), (batch.terms, batch.table)
     calls, lanes = [], []
     for loss in batch.losses:
-        one = batch.at(loss.lanes[:1])
-        lane, table = jax.tree.map(lambda x: x[0], (one.terms, one.table))
+        lane, table = jax.tree.map(lambda x, at=loss.lanes[0]: x[at], of_lanes)
         order = loss.lanes[np.argsort(log_delta[loss.lanes], kind="stable")]
         first = 0
         for i in range(1, order.size + 1):

@@ -35,8 +35,8 @@ from jaxdp.risk import Advantage, HasProfile, Rate
 _COMPOSED = 1e-12
 # Tolerance of log(parameter). chosen: log delta to 1e-9
 _CLOSE = 1e-10
-# Slope of log delta in log(parameter), at first. chosen: right for noise, and secants improve it
-_SLOPE = -2.0
+# Slope of `straightened` in log(parameter), at first. chosen: right for noise; secants improve it
+SLOPE = -2.0
 # Relative distance of log delta at which a rough value suffices. chosen: far above _CLOSE
 _MARGIN = 1e-6
 # Largest width of its bracket over that distance. chosen: the first slopes are as far off
@@ -249,7 +249,7 @@ def _least_of_known(search: _Search, guess: ArrayLike | None) -> Reals:
             parameter[lanes], is_done[lanes] = x, done
             at = parameter.reshape(shape), is_done.reshape(shape)
             excess = _rough_excess(search, *at, _ROUGH).ravel()[lanes]
-            return _straightened(excess, slack[lanes], delta[lanes])
+            return straightened(excess, slack[lanes], delta[lanes])
 
         ends = xp.asarray(safe[lanes]), xp.asarray(unsafe[lanes])
         state = secants(residual, *ends, start, slope, _CLOSE)
@@ -262,11 +262,11 @@ def _least_of_known(search: _Search, guess: ArrayLike | None) -> Reals:
     is_first = np.arange(order.size) % (_APART if order.size >= _FEWEST else 1) == 0
     is_first[-1:] = True
     first, others = order[is_first], order[~is_first]
-    slope = searched(first, None if guess is None else np.exp(key[first]), _SLOPE)
+    slope = searched(first, None if guess is None else np.exp(key[first]), SLOPE)
     if others.size:
         offset = _between(key[first], np.log(result[first]) - key[first], key[others])
         slope = _between(key[first], slope, key[others])
-        searched(others, np.exp(key[others] + offset), np.where(slope < 0, slope, _SLOPE))
+        searched(others, np.exp(key[others] + offset), np.where(slope < 0, slope, SLOPE))
     return xp.asarray(result.reshape(shape))
 
 
@@ -283,7 +283,7 @@ def _composed_slack(delta: Reals, parameters: Reals) -> Reals:
 
 
 @jitted
-def _straightened(excess: Reals, slack: Reals, delta: Reals) -> Reals:
+def straightened(excess: Reals, slack: Reals, delta: Reals) -> Reals:
     """Value with the sign of excess + slack, for a search by secants.
 
     Where delta is far from 1 it is nearly straight in log(parameter).
