@@ -15,12 +15,11 @@ from jaxdp._core.types import ArrayLike, Bools, Index, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, round_up
 from jaxdp._numeric.lattice_gaussian import log_normaliser, log_tail
 from jaxdp._numeric.quadrature import Rule, accumulate
-from jaxdp.noise.base import Noise, infinite_unless_zero, ratio_of
-from jaxdp.noise.kernels import (
-    discrete_gaussian_profile,
-    whole_draws,
-)
+from jaxdp.noise.base import Noise, ratio_of
+from jaxdp.noise.gaussian import Gaussian, infinite_unless_zero
+from jaxdp.noise.kernels import discrete_gaussian_profile, whole_draws
 from jaxdp.noise.kernels.negative_epsilon import with_limits
+from jaxdp.noise.kernels.whole_laws import WholeLaw
 from jaxdp.noise.nodes import LEFT_OUT, integers
 from jaxdp.noise.structure import Lattice, LossAtoms
 
@@ -54,6 +53,7 @@ class DiscreteGaussian(Noise):
         assign(self, scale=checks.positive("scale", scale))
 
     on_integers = True
+    on_reals = Gaussian
 
     @classmethod
     def _member(cls, shape: Reals, deviation: Reals) -> DiscreteGaussian:
@@ -94,8 +94,10 @@ class DiscreteGaussian(Noise):
         known = checks.is_concrete(self.scale)
         if known and not (np.asarray(self.scale) <= whole_draws.LARGEST_UNIT).all():
             return self._far_sample(key, shape)
-        one = xp.ones(())
-        return whole_draws.draw(key, whole_draws.WholeLaw("normal", self.scale, one, one), shape)
+        return self._draw_whole(key, shape, xp.ones(()))
+
+    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
+        return whole_draws.draw(key, WholeLaw("normal", self.scale / fine), shape)
 
     def _far_sample(self, key: Key, shape: Shape) -> Reals:
         """Draws by inversion, for large scales, where the integers are dense."""

@@ -12,7 +12,7 @@ from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import log1m, round_up
 from jaxdp.noise.histogram import Certificate, Weighted, whole_weights_of
-from jaxdp.noise.kernels import histogram
+from jaxdp.noise.kernels import histogram, whole_draws
 
 
 @final
@@ -79,6 +79,9 @@ class DiscreteHistogram(Weighted):
         ends = xp.cumsum(xp.asarray(self.weights, dtype=xp.int64))
         pick = jax.random.randint(key, shape, 0, self.total, dtype=xp.int64)
         return 1.0 * xp.searchsorted(ends, pick, side="right") - self.support
+
+    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
+        return whole_draws.by_weight(key, self.weights, shape) - self.support
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """E|T|^p, a sum of positive terms; infinite for p < 0 where 0 has a chance."""

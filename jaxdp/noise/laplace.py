@@ -24,7 +24,9 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp.noise.base import Noise, ratio_of
+from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.divergence import growth_ratio, log1p_ratio
+from jaxdp.noise.kernels.whole_laws import WholeLaw
 from jaxdp.noise.structure import Kinks, atom_pair
 
 
@@ -52,6 +54,7 @@ class Laplace(Noise):
         assign(self, scale=checks.positive("scale", scale))
 
     log_concave = True
+    norm = 1
 
     @classmethod
     def _member(cls, shape: Reals, deviation: Reals) -> Laplace:
@@ -79,6 +82,12 @@ class Laplace(Noise):
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
         return self.scale * jax.random.laplace(key, shape, dtype=xp.float64)
+
+    def _lattice_unit(self) -> Reals:
+        return self.scale
+
+    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
+        return whole_draws.draw(key, WholeLaw("exponential", self.scale / fine), shape)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """scale^p Gamma(p + 1)."""

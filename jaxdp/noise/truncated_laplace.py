@@ -20,8 +20,10 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp.noise.base import Noise, ratio_of
+from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.negative_epsilon import with_limits
 from jaxdp.noise.kernels.truncated_laplace import Support, log_delta
+from jaxdp.noise.kernels.whole_laws import WholeLaw
 from jaxdp.noise.laplace import divergence_of_ratio, zcdp_of_ratio
 from jaxdp.noise.structure import Kinks, atom_pair
 
@@ -63,9 +65,7 @@ class TruncatedLaplace(Noise):
     shapes = (1e-3, 300.0)
 
     @classmethod
-    def _member(cls, shape: Reals, deviation: Reals) -> TruncatedLaplace:
-        unit = TruncatedLaplace(xp.ones_like(shape), shape * xp.ones_like(shape))
-        scale = deviation / xp.sqrt(unit.variance())
+    def _of_shape(cls, shape: Reals, scale: Reals) -> TruncatedLaplace:
         return TruncatedLaplace(scale, shape * scale)
 
     def _in_range(self) -> Bools:
@@ -113,6 +113,14 @@ class TruncatedLaplace(Noise):
         """The quantile function of uniform draws."""
         w = jax.random.uniform(key, shape, minval=-1.0 + ULP, maxval=1.0, dtype=xp.float64)
         return _draw(self._support(), w)
+
+    def _lattice_unit(self) -> Reals:
+        return self.scale
+
+    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
+        """See `lattice_draws` for the bound."""
+        scale, bound = xp.broadcast_arrays(self.scale / fine, xp.ceil(self.bound / fine))
+        return whole_draws.draw(key, WholeLaw("exponential", scale, bound=bound), shape)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """scale^p gamma(p + 1, bound / scale) / (1 - exp(-bound / scale)).
