@@ -53,10 +53,10 @@ def require_drawable(noise: Noise, *, exact: bool = False) -> None:
     """`ValueError` for a noise that has no draws on a lattice, or none that are `exact`."""
     if not isinstance(noise, Noise) or not has_draws(type(noise), exact=exact):
         names = ", ".join(k.__name__ for k in NOISES.values() if has_draws(k, exact=exact))
-        own = "" if exact else ", or your own with log_concave = True, on the reals"
+        own = "" if exact else ", or your own noise on the reals with log_concave = True,"
         raise ValueError(
-            f"noise must be one of {names}{own}, to be released, got {type(noise).__name__}: round "
-            "it to whole numbers and give their weights, DiscreteHistogram(weights)"
+            f"noise must be one of {names}{own} to be released, got {type(noise).__name__}: a "
+            "DiscreteHistogram(weights) has any chances on the integers"
         )
     noise.is_consistent()
 
