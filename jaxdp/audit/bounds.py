@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,8 @@ from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import ApproxDP
 from jaxdp.mechanism import Mechanism
 
+# Lower bound on an event's probability under one neighbour, upper one under the other.
+Rates: TypeAlias = tuple[np.ndarray, np.ndarray]
 # Thresholds that are tried, as shares of all scores. chosen: dense in both tails
 _TAIL = np.geomspace(1e-4, 0.5, 40)
 _SHARES = np.concatenate([[0.0], _TAIL, 1.0 - _TAIL, [1.0]])
@@ -37,13 +39,6 @@ class Event(NamedTuple):
     of_first: bool  # it is likelier under the first neighbour
 
 
-class Rates(NamedTuple):
-    """Lower bound on the event's probability under one neighbour, upper one under the other."""
-
-    lower: np.ndarray
-    upper: np.ndarray
-
-
 def clopper_pearson(hits: Any, false_hits: Any, trials: int, alpha: float) -> Rates:
     """Bounds that each fail with probability alpha / 2 at most."""
     special = importlib.import_module("scipy.special")  # of JAX's own dependencies
@@ -51,20 +46,21 @@ def clopper_pearson(hits: Any, false_hits: Any, trials: int, alpha: float) -> Ra
     lower = special.betaincinv(np.maximum(hits, 0.5), trials - hits + 1.0, 0.5 * alpha)
     room = np.maximum(trials - false_hits, 0.5)
     upper = special.betaincinv(false_hits + 1.0, room, 1.0 - 0.5 * alpha)
-    return Rates(np.where(hits > 0, lower, 0.0), np.where(false_hits < trials, upper, 1.0))
+    return np.where(hits > 0, lower, 0.0), np.where(false_hits < trials, upper, 1.0)
 
 
 def least_epsilon(rates: Rates, delta: float) -> np.ndarray:
     """log((P - delta) / Q) of the bounds, and 0 where that is less."""
-    excess = np.maximum(rates.lower - delta, 0.0)
+    lower, upper = rates
+    excess = np.maximum(lower - delta, 0.0)
     with np.errstate(divide="ignore"):
-        return np.asarray(np.maximum(np.log(excess / rates.upper), 0.0))
+        return np.asarray(np.maximum(np.log(excess / upper), 0.0))
 
 
 def least_mu(rates: Rates) -> np.ndarray:
     """Phi^-1(P) - Phi^-1(Q) of the bounds, and 0 where that is less."""
     special = importlib.import_module("scipy.special")
-    return np.asarray(np.maximum(special.ndtri(rates.lower) - special.ndtri(rates.upper), 0.0))
+    return np.asarray(np.maximum(special.ndtri(rates[0]) - special.ndtri(rates[1]), 0.0))
 
 
 def best_event(

@@ -3,7 +3,7 @@
 Half of the outputs choose the test, among scores of an output and thresholds; the other half gives
 the bounds, so that no more tests are made than the confidence counts.
 
-A score is one function of a single output: all that it takes besides, a `View`, comes from the
+A score is one function of a single output: all that it takes besides, a view, comes from the
 outputs that choose the test. A score that depends on which neighbour made an output, such as a
 distance from the median of that neighbour's own outputs, refutes true claims.
 """
@@ -177,30 +177,25 @@ FAULTS = {
 }
 
 
-class View(NamedTuple):
-    """Direction along which outputs are projected, and the centre of distances there."""
-
-    direction: np.ndarray
-    centre: float
-
-
-def view_of(first: np.ndarray, second: np.ndarray) -> View:
-    """The view with the largest difference between the outputs of two neighbours."""
+def view_of(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, float]:
+    """The direction of the largest difference of two neighbours' outputs, and the centre there."""
     direction = _direction(first, second)
     both = np.concatenate([first, second])
-    return View(direction, float(np.median(_along(both, direction))))
+    return direction, float(np.median(_along(both, direction)))
 
 
-def scores_of(outputs: np.ndarray, view: View, low_bits: bool) -> dict[str, np.ndarray]:
+def scores_of(
+    outputs: np.ndarray, view: tuple[np.ndarray, float], low_bits: bool
+) -> dict[str, np.ndarray]:
     """Scores of each output by name. Padding is NaN."""
-    present = ~np.isnan(outputs)
-    along = _along(outputs, view.direction)
+    direction, centre = view
+    present, along = ~np.isnan(outputs), _along(outputs, direction)
     ordered = np.sort(outputs, axis=1)
     scores = {
         "length": present.sum(axis=1).astype(float),
         "repeats": (ordered[:, 1:] == ordered[:, :-1]).sum(axis=1).astype(float),
         "projection": along,
-        "distance": np.abs(along - view.centre),
+        "distance": np.abs(along - centre),
         "norm": np.linalg.norm(np.nan_to_num(outputs), axis=1),
     }
     return scores | ({LOW_BITS: _lowest_bits(outputs)} if low_bits else {})

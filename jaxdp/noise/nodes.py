@@ -41,14 +41,6 @@ _SECTIONS, _ROUNDS = 16, 13
 _LATTICE_NODES = 1500
 
 
-class Tails(NamedTuple):
-    """log of a density's integral beyond places along a last axis, by one rule and by another."""
-
-    x: Reals
-    log_beyond: Reals
-    log_check: Reals
-
-
 class Nodes(NamedTuple):
     """Places x and weights dx of one rule and then of another, along a new last axis."""
 
@@ -129,8 +121,8 @@ def panels(breaks: Sequence[Reals], each: int = 32) -> Nodes:
     return Nodes(xp.concatenate(x, axis=-1), xp.concatenate(weight, axis=-1), first)
 
 
-def tails_of(noise: Noise) -> Tails:
-    """Integrals of the density beyond the starts of all panels, from -reach to reach."""
+def tails_of(noise: Noise) -> tuple[Reals, Reals, Reals]:
+    """Starts of all panels from -reach to reach, and log of the integral beyond by both rules."""
     shifts = (xp.zeros_like(reach_of(noise)),)
     nodes, (starts, lengths) = between_kinks(noise, shifts), _pieces(noise, shifts)
     mass = xp.exp(cast(Noise, expanded(noise)).log_density(nodes.x)) * nodes.weight
@@ -148,7 +140,7 @@ def tails_of(noise: Noise) -> Tails:
         begins = np.cumsum([0, *sizes[:-1]])
         summed = xp.cumsum(rule[..., ::-1], axis=-1)[..., ::-1][..., begins]
         beyond.append(xp.log(summed + np.exp(-DEPTH)))
-    return Tails(xp.concatenate(list(places), axis=-1), *beyond)
+    return xp.concatenate(list(places), axis=-1), beyond[0], beyond[1]
 
 
 def _pieces(noise: Noise, shifts: tuple[Reals, ...]) -> tuple[Reals, Reals]:

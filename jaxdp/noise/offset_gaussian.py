@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
 
@@ -163,12 +163,8 @@ def _law(h: Reals, d: Reals, t: Reals) -> tuple[Reals, Reals]:
     return log_density, span * (h + 0.5 * (near + far))
 
 
-class _Terms(NamedTuple):
-    crossing: Crossing
-    by_offset: Reals  # (d delta / d h) / g(u)
-
-
-def _terms(at: Point) -> _Terms:
+def _terms(at: Point) -> tuple[Crossing, Reals]:
+    """Terms at the crossing, and (d delta / d h) / g(u)."""
     h, d, size = at.a, at.d, at.epsilon
     step = dd.quotient(at.shift, at.gamma, d)
     half_square = dd.scaled(dd.product(step, step), 0.5)
@@ -196,20 +192,20 @@ def _terms(at: Point) -> _Terms:
     )
     # From d log g / d h = E|T| - |t|: 1 / R(h) delta beyond 0, and below it the remainder of 2 /
     # R(h) (R(h) - R(h + |u|)) + ... once the terms of order one have cancelled.
-    return _Terms(crossing, (2.0 * centre.difference + pair.difference) / centre.lower)
+    return crossing, (2.0 * centre.difference + pair.difference) / centre.lower
 
 
 @custom_jvp
 def _log_delta(at: Point) -> Reals:
     """`OffsetGaussian.log_delta` for arrays of one shape."""
-    return log_delta_at(_terms(at.cut()).crossing, at.epsilon, at.d == 0)
+    return log_delta_at(_terms(at.cut())[0], at.epsilon, at.d == 0)
 
 
 @_log_delta.defjvp
 def _log_delta_jvp(primals, tangents):
     """See `slopes_at`."""
     (at,), (tangent,) = primals, tangents
-    out, t = _log_delta(at), _terms(at.cut())
-    by_shift, by_epsilon = slopes_at(t.crossing, at.epsilon, out)
-    slopes = by_shift * (t.by_offset * tangent.a + tangent.d)
+    out, (crossing, by_offset) = _log_delta(at), _terms(at.cut())
+    by_shift, by_epsilon = slopes_at(crossing, at.epsilon, out)
+    slopes = by_shift * (by_offset * tangent.a + tangent.d)
     return out, slopes + by_epsilon * tangent.epsilon

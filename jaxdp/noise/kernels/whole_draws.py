@@ -29,7 +29,7 @@ from jax import lax
 
 from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import total_pair
-from jaxdp.noise.kernels.whole_laws import Candidate, WholeLaw, exp_pair, exponent, exponent_pair
+from jaxdp.noise.kernels.whole_laws import WholeLaw, exp_pair, exponent, exponent_pair
 
 # Total variation between a draw's law and the true one. derived: 1e-25 a refined comparison, and
 # thresholds of blocks to 2^-95, 180 of them
@@ -203,7 +203,7 @@ def _decided(law: WholeLaw, parts: _Parts) -> Reals:
         block += (parts.pick >= threshold).astype(jnp.int32)
         tie |= parts.pick == threshold
     block = block.astype(jnp.float64)
-    size = exponent(law, Candidate(block, parts.place, parts.size))
+    size = exponent(law, block, parts.place, parts.size)
     chance = jnp.exp(-size)
     taken = parts.first_bits + 2.0**-32 <= chance * (1.0 - _CERTAIN)
     is_open = ~taken & (parts.first_bits < chance * (1.0 + _CERTAIN)) | tie
@@ -231,7 +231,7 @@ def _refined(key: Key, law: WholeLaw, parts: _Parts) -> tuple[Reals, Bools]:
         return block + reached.astype(jnp.float64)
 
     block = lax.fori_loop(0, highs.size, count_block, jnp.zeros(shape))
-    chance = exp_pair(exponent_pair(law, Candidate(block, parts.place, parts.size)))
+    chance = exp_pair(exponent_pair(law, block, parts.place, parts.size))
     rest = (more[1] >> np.uint64(11)).astype(jnp.float64) * 2.0**-85
     return block, total_pair(chance, -parts.first_bits, -rest).high > 0
 

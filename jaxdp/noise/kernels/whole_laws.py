@@ -7,7 +7,7 @@ blocks of W = ceil(s / 2) numbers, see `whole_draws`.
 from __future__ import annotations
 
 import decimal
-from typing import Any, Literal, NamedTuple, final
+from typing import Any, Literal, final
 
 import jax
 import numpy as np
@@ -114,17 +114,8 @@ def concave_law(noise: Any, fine: Reals) -> WholeLaw:
     return WholeLaw("concave", half_mass_width(noise) / fine, noise=noise, fine=fine)
 
 
-class Candidate(NamedTuple):
-    """A block, a place in it, and the block's size."""
-
-    block: Reals
-    place: Reals
-    size: Reals
-
-
-def exponent(law: WholeLaw, candidate: Candidate) -> Reals:
-    """h(n) - h of the block, a sum of parts that are not negative: relative error 8 ulp."""
-    k, j, size = candidate
+def exponent(law: WholeLaw, k: Reals, j: Reals, size: Reals) -> Reals:
+    """h(n) - h of the block k of a size, at place j: parts >= 0 to a relative error of 8 ulp."""
     if law.kind == "concave":
         here = law.noise.log_density((k * size + j) * law.fine)
         return 1.0 + law.noise.log_density(xp.zeros(())) - here - 0.5 * k
@@ -142,9 +133,8 @@ def _start(law: WholeLaw) -> Any:
     return law.alpha if law.kind == "huber" else 0.0
 
 
-def exponent_pair(law: WholeLaw, candidate: Candidate) -> Double:
+def exponent_pair(law: WholeLaw, k: Reals, j: Reals, size: Reals) -> Double:
     """`exponent` to 1e-30; "concave": as it is, but not below 0."""
-    k, j, size = candidate
     everywhere = xp.ones(k.shape, bool)
     zero = xp.zeros(k.shape)
 
@@ -152,7 +142,7 @@ def exponent_pair(law: WholeLaw, candidate: Candidate) -> Double:
         return Double(xp.broadcast_to(x, k.shape), zero)
 
     if law.kind == "concave":
-        return exactly(xp.maximum(exponent(law, candidate), 0.0))
+        return exactly(xp.maximum(exponent(law, k, j, size), 0.0))
     inside = size - 0.5 * law.scale
     n = k * size + j
     if law.kind in ("huber", "offset"):

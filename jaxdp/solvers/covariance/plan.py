@@ -7,7 +7,7 @@ not negative) by 1.
 
 from __future__ import annotations
 
-from typing import NamedTuple, final
+from typing import final
 
 import jax.numpy as jnp
 
@@ -112,11 +112,14 @@ def plan(
     bound = checks.real("row_bound", row_bound, 0.0, LARGEST, open_lower=True)
     level = level_of(family, budget)
     clipped = None if entry_bounds is None else _entry_bounds(entry_bounds)
-    shifts = _Shifts(bound**2, clipped, dimension, share_of_mean(records), relation)
+    share, replaced = share_of_mean(records), relation == "replace_one"
     if method == "inid":
-        scales = _scales_by_entry(family, shifts, budget)
+        bounds = jnp.array([0.5, 1.0]) * (bound**2 * share) if clipped is None else clipped * share
+        scales = _scales_by_entry(family, bounds, dimension, replaced, budget)
     else:
-        scales = _scales_at_once(family, method, shifts, level)
+        size = _size_of_all(family, bound**2 * share, dimension, replaced)
+        shape = jnp.array([jnp.sqrt(0.5), 1.0]) if method == "goe" else jnp.ones(2)
+        scales = round_up(shape * size / level, 8)
     scales = checks.noise_scale("scales of the noise for this row_bound and budget", scales)
     return Plan(scales, level, bound, clipped, dimension, records, family, relation, release)
 
@@ -142,41 +145,21 @@ def _entry_bounds(entry_bounds: ArrayLike) -> Vector:
     return bounds
 
 
-class _Shifts(NamedTuple):
-    """Changes that a record can make: norm and entries of x x^T, and its share of the mean."""
-
-    square: Reals
-    entries: Vector | None  # (off, diagonal), if clipped
-    dimension: int
-    share: float
-    relation: str
-
-    @property
-    def replaced(self) -> bool:
-        """True if neighbours differ in a record that is replaced."""
-        return self.relation == "replace_one"
-
-
-def _scales_by_entry(family: str, shifts: _Shifts, budget: Budget | GDP) -> Vector:
+def _scales_by_entry(
+    family: str, bounds: Vector, dimension: int, replaced: bool, budget: Budget | GDP
+) -> Vector:
     """(off, diagonal): every entry of the upper triangle is taken to reach its own bound."""
-    entry_shifts = jnp.array([0.5, 1.0]) * (shifts.square * shifts.share)
-    bounds = entry_shifts if shifts.entries is None else shifts.entries * shifts.share
-    sensitivities = bounds * jnp.array([2.0, 1.0]) if shifts.replaced else bounds
-    d = shifts.dimension
-    counts = jnp.array([0.5 * d * (d - 1), 1.0 * d])
+    sensitivities = bounds * jnp.array([2.0, 1.0]) if replaced else bounds
+    counts = jnp.array([0.5 * dimension * (dimension - 1), 1.0 * dimension])
     return allocate(family, sensitivities, budget, counts=counts)
 
 
-def _scales_at_once(family: str, method: str, shifts: _Shifts, level: Reals) -> Vector:
-    """(off, diagonal), at the joint sensitivity of the upper triangle."""
-    square = shifts.square * shifts.share
+def _size_of_all(family: str, square: Reals, dimension: int, replaced: bool) -> Reals:
+    """Joint sensitivity of the upper triangle, for rows whose share of the mean is `square`."""
     if norm_of(family) == 2:
         # |x x^T - y y^T|_F^2 = |x|^4 + |y|^4 - 2 (x y)^2; the upper triangle is below it.
-        size = (2.0**0.5 if shifts.replaced else 1.0) * square
-    else:
-        size = 0.5 * (shifts.dimension + 1) * (2.0 if shifts.replaced else 1.0) * square
-    shape = jnp.array([jnp.sqrt(0.5), 1.0]) if method == "goe" else jnp.ones(2)
-    return round_up(shape * size / level, 8)
+        return (2.0**0.5 if replaced else 1.0) * square
+    return 0.5 * (dimension + 1) * (2.0 if replaced else 1.0) * square
 
 
 def share_of_mean(records: int) -> float:

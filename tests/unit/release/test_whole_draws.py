@@ -106,9 +106,8 @@ def test_refined_decisions_agree_with_fast_ones(kind):
     size = jnp.full(500, jnp.ceil(0.5 * given.scale))
     block = jnp.asarray(np.random.default_rng(0).integers(0, 9, 500), jnp.float64)
     place = jnp.floor(jax.random.uniform(k1, (500,)) * size)
-    candidate = whole_laws.Candidate(block, place, size)
     bits = jnp.floor(jax.random.uniform(k2, (500,)) * 2.0**32) * 2.0**-32
-    chance = jnp.exp(-whole_laws.exponent(given, candidate))
+    chance = jnp.exp(-whole_laws.exponent(given, block, place, size))
     certain = jnp.abs(bits - chance) > 1e-8
     # A block of its own pick, so that it stays.
     pick = jnp.asarray(whole_draws._thresholds(given.proposal)[0])
