@@ -173,10 +173,13 @@ def check_schedule(options: Mapping[str, Any]) -> None:
         raise ValueError("give either --epochs or --steps")
 
 
-def exit_on_error(command: str, work: Callable[[], Any], *, reads_records: bool = False) -> Any:
+def exit_on_error(
+    command: str, work: Callable[[], Any], *, reads_records: bool = False, failed: int = 1
+) -> Any:
     """work(); an error is one line that names the command, and an exit code.
 
-    reads_records: show the messages of our own errors alone, and catch all.
+    reads_records: show the messages of our own errors alone, and catch all. failed: the exit code
+    of errors that are not of bad values.
     """
     caught = Exception if reads_records else _ERRORS
     try:
@@ -185,7 +188,8 @@ def exit_on_error(command: str, work: Callable[[], Any], *, reads_records: bool 
         is_shown = not reads_records or _is_our_own(error)
         text = _with_flags(" ".join(str(error).split())) if is_shown else _hidden(error)
         typer.echo(f"jaxdp {command}: {text}", err=True)
-        raise typer.Exit(2 if isinstance(error, TypeError | ValueError) else 1) from None
+        is_bad_value = isinstance(error, TypeError | ValueError)
+        raise typer.Exit(2 if is_bad_value else failed) from None
 
 
 def _is_our_own(error: Exception) -> bool:

@@ -109,6 +109,14 @@ class Records:
                 columns[name].extend(cells)
         return columns
 
+    def place(self, record: int) -> str:
+        """Where a record is, counted from 0: its last line in a CSV file."""
+        if self._is_arrow:
+            return f"record {record + 1}"
+        with contextlib.closing(self._rows()) as rows:  # the header is the first of them
+            line, _ = next(itertools.islice(rows, record + 1, None))
+        return f"line {line}"
+
     def require(self, name: str, place: str) -> None:
         """ValueError unless the header has the name."""
         if name not in self.names:

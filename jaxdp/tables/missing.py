@@ -49,7 +49,7 @@ def numbers_of(values: Sequence[Any], column: str, before: int) -> tuple[np.ndar
 
     `ValueError` for a value that is neither, in a record after the `before` that were read earlier.
     """
-    numbers = np.fromiter(map(_number, values), np.float64, len(values))
+    numbers = np.fromiter(map(as_double, values), np.float64, len(values))
     absent = np.isnan(numbers)
     for i in np.flatnonzero(absent).tolist():
         if not is_missing(values[i]):
@@ -69,7 +69,8 @@ def require_present(mask: np.ndarray, column: str, before: int) -> None:
         )
 
 
-def _number(value: Any) -> float:
+def as_double(value: Any) -> float:
+    """The number that a value is or is written as, NaN if it is none."""
     if isinstance(value, str):
         return number_in(value)
     try:
