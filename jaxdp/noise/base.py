@@ -18,7 +18,7 @@ from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import LEAST_NORMAL, ULP, log1m, round_up
 from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.divergence import renyi_of
-from jaxdp.noise.kernels.whole_laws import concave_law
+from jaxdp.noise.kernels.whole_laws import Kind, law_of
 from jaxdp.noise.structure import LossAtoms, Singularities, Structure
 
 T = TypeVar("T")
@@ -44,6 +44,7 @@ class Noise(abc.ABC):
     on_integers: ClassVar[bool] = False  # True if the noise is whole: shifts must be whole
     norm: ClassVar[int] = 0  # of vectors that the noise covers: l1, l2, or 0 for numbers alone
     on_reals: ClassVar[type[Noise] | None] = None  # the noise that one on the integers tends to
+    whole_kind: ClassVar[Kind] = "concave"  # of exact draws on a lattice; else by the log density
     name: ClassVar[str] = "noise"  # as plans name the family: that of the class, in lower case
     shapes: ClassVar[tuple[float, float]] = (1.0, 1.0)  # ends of the shapes that a fit searches
 
@@ -87,11 +88,13 @@ class Noise(abc.ABC):
     @abc.abstractmethod
     def _absolute_moment(self, power: Reals) -> Reals: ...
 
-    @abc.abstractmethod
-    def _fisher_information(self) -> Reals: ...
+    def _fisher_information(self) -> Reals:
+        """Infinite: there is no density whose location could move, or it jumps."""
+        return xp.where(self._in_range(), xp.inf, xp.nan)
 
-    @abc.abstractmethod
-    def _sub_gaussian_proxy(self) -> Reals: ...
+    def _sub_gaussian_proxy(self) -> Reals:
+        """Infinite: no bound is known, or the tails are exponential."""
+        return xp.where(self._in_range(), xp.inf, xp.nan)
 
     @abc.abstractmethod
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals: ...
@@ -111,11 +114,12 @@ class Noise(abc.ABC):
 
     def _lattice_unit(self) -> Reals:
         """The smallest length over which the density changes: see `lattice_draws`."""
-        return self.fisher_information() ** -0.5
+        by_density = self.whole_kind == "concave"
+        return self.fisher_information() ** -0.5 if by_density else vars(self)["scale"]
 
     def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
-        """Draws at multiples of `fine`, in these, of log-concave noise: see `lattice_draws`."""
-        return whole_draws.draw(key, concave_law(self, fine), shape)
+        """Draws at multiples of `fine`, in these: see `lattice_draws`."""
+        return whole_draws.draw(key, law_of(self, self.whole_kind, fine), shape)
 
     def _loss_atoms(self, shift: Reals) -> LossAtoms | None:
         return None

@@ -19,7 +19,6 @@ from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.gaussian import Gaussian, infinite_unless_zero
 from jaxdp.noise.kernels import discrete_gaussian_profile, whole_draws
 from jaxdp.noise.kernels.negative_epsilon import with_limits
-from jaxdp.noise.kernels.whole_laws import WholeLaw
 from jaxdp.noise.nodes import LEFT_OUT, integers
 from jaxdp.noise.structure import Lattice, LossAtoms
 
@@ -53,6 +52,7 @@ class DiscreteGaussian(Noise):
         assign(self, scale=checks.positive("scale", scale))
 
     on_integers = True
+    whole_kind = "normal"
     on_reals = Gaussian
 
     @classmethod
@@ -96,9 +96,6 @@ class DiscreteGaussian(Noise):
             return self._far_sample(key, shape)
         return self._draw_whole(key, shape, xp.ones(()))
 
-    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
-        return whole_draws.draw(key, WholeLaw("normal", self.scale / fine), shape)
-
     def _far_sample(self, key: Key, shape: Shape) -> Reals:
         """Draws by inversion, for large scales, where the integers are dense."""
         size_key, sign_key = jax.random.split(key)
@@ -133,10 +130,6 @@ class DiscreteGaussian(Noise):
         value = xp.where(narrow, direct, smooth - kink)
         value = xp.where(power == 0, 1.0, xp.where(power < 0, xp.inf, value))
         return xp.where(xp.isnan(self.scale + power), xp.nan, value)
-
-    def _fisher_information(self) -> Reals:
-        """Infinite: a lattice has no density whose location could move."""
-        return xp.where(self.scale > 0, xp.inf, xp.nan)
 
     def _sub_gaussian_proxy(self) -> Reals:
         """scale^2: E exp(t T) = exp(scale^2 t^2 / 2) theta(scale^2 t) / theta(0)."""

@@ -91,10 +91,6 @@ class DiscreteHistogram(Weighted):
         shares = xp.asarray(np.array(self.weights) / self.total)[row]
         return xp.sum(xp.where(shares > 0, shares * values, 0.0), axis=-1)
 
-    def _fisher_information(self) -> Reals:
-        """Infinite: a lattice has no density whose location could move."""
-        return xp.asarray(xp.inf)
-
     def _sub_gaussian_proxy(self) -> Reals:
         """The square of the support (Hoeffding); infinite for an uneven law."""
         return round_up(xp.asarray(float(self.support) ** 2 if self.even else xp.inf), 2)

@@ -24,7 +24,6 @@ from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.divergence import renyi_of
 from jaxdp.noise.kernels.negative_epsilon import upper_log_delta, whole_sides, with_limits
 from jaxdp.noise.kernels.staircase_loss import Tilt
-from jaxdp.noise.kernels.whole_laws import WholeLaw
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.nodes import along_last
 from jaxdp.noise.structure import Lattice, LossAtoms
@@ -56,6 +55,7 @@ class DiscreteLaplace(Noise):
         assign(self, scale=checks.positive("scale", scale))
 
     on_integers = True
+    whole_kind = "exponential"
     norm = 1
     on_reals = Laplace
 
@@ -99,9 +99,6 @@ class DiscreteLaplace(Noise):
             return xp.floor(scale * draws[0]) - xp.floor(scale * draws[1])
         return self._draw_whole(key, shape, xp.ones(()))
 
-    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
-        return whole_draws.draw(key, WholeLaw("exponential", self.scale / fine), shape)
-
     def _absolute_moment(self, power: Reals) -> Reals:
         """2 (1 - q) / (1 + q) Li_-p(q) for p > 0; 1 at p = 0, infinite below.
 
@@ -114,14 +111,6 @@ class DiscreteLaplace(Noise):
         value = xp.where(flat, xp.inf, value)
         value = xp.where(power == 0, 1.0 + 0.0 * self.scale, value)
         return xp.where(power < 0, self._fisher_information(), value)
-
-    def _fisher_information(self) -> Reals:
-        """Infinite: a lattice has no density whose location could move."""
-        return xp.where(self.scale > 0, xp.inf, xp.nan)
-
-    def _sub_gaussian_proxy(self) -> Reals:
-        """Infinite: the tails are exponential."""
-        return xp.where(self.scale > 0, xp.inf, xp.nan)
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """The maximum over j is taken on paper.

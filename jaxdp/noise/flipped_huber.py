@@ -60,7 +60,7 @@ class FlippedHuber(GaussianTails):
         assign(self, alpha=alpha, gamma=checks.positive("gamma", gamma))
 
     shapes = (2e-3, 30.0)
-    _whole_kind = "huber"
+    whole_kind = "huber"
 
     @staticmethod
     def _profile(at: Point) -> Reals:

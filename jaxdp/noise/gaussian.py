@@ -22,8 +22,6 @@ from jaxdp._numeric.elementary import (
 )
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
 from jaxdp.noise.base import Noise, ratio_of
-from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.kernels.whole_laws import WholeLaw
 from jaxdp.noise.structure import Smooth
 
 # Rounding of log delta, in ulp, besides the rounding of mu.
@@ -60,6 +58,7 @@ class Gaussian(Noise):
 
     log_concave = True
     norm = 2
+    whole_kind = "normal"
 
     @classmethod
     def _member(cls, shape: Reals, deviation: Reals) -> Gaussian:
@@ -86,12 +85,6 @@ class Gaussian(Noise):
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
         return self.scale * jax.random.normal(key, shape, dtype=xp.float64)
-
-    def _lattice_unit(self) -> Reals:
-        return self.scale
-
-    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
-        return whole_draws.draw(key, WholeLaw("normal", self.scale / fine), shape)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """scale^p 2^(p/2) Gamma((p + 1) / 2) / sqrt(pi)."""

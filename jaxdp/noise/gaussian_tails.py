@@ -17,7 +17,7 @@ from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.gaussian import infinite_unless_zero
 from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.monotone_loss import Point, least_offset, offset_and_rho
-from jaxdp.noise.kernels.whole_laws import Kind, WholeLaw
+from jaxdp.noise.kernels.whole_laws import WholeLaw
 
 # The largest alpha: the largest double.
 LARGEST = float(np.finfo(np.float64).max)
@@ -36,7 +36,6 @@ class GaussianTails(Noise):
     """
 
     log_concave = True
-    _whole_kind: Kind  # of its draws on a lattice
 
     @classmethod
     def _of_shape(cls, shape: Reals, scale: Reals) -> Noise:
@@ -84,7 +83,7 @@ class GaussianTails(Noise):
 
     def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
         alpha, gamma = (x / fine for x in self._lengths())
-        law = WholeLaw(self._whole_kind, round_up(gamma * gamma / alpha, 4), alpha, gamma)
+        law = WholeLaw(self.whole_kind, round_up(gamma * gamma / alpha, 4), alpha, gamma)
         return whole_draws.draw(key, law, shape)
 
     def _sub_gaussian_proxy(self) -> Reals:

@@ -167,10 +167,6 @@ class Histogram(Weighted):
         """E|T|^p by cells, a sum of positive terms."""
         return histogram.absolute_moment(self.width, self._cells(), power)
 
-    def _fisher_information(self) -> Reals:
-        """Infinite: the density jumps."""
-        return xp.where(self.width > 0, xp.inf, xp.nan)
-
     def _sub_gaussian_proxy(self) -> Reals:
         """The square of half the support's length (Hoeffding); infinite for an uneven law."""
         if not self.even:

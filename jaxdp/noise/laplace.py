@@ -24,9 +24,7 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp.noise.base import Noise, ratio_of
-from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.divergence import growth_ratio, log1p_ratio
-from jaxdp.noise.kernels.whole_laws import WholeLaw
 from jaxdp.noise.structure import Kinks, atom_pair
 
 
@@ -55,6 +53,7 @@ class Laplace(Noise):
 
     log_concave = True
     norm = 1
+    whole_kind = "exponential"
 
     @classmethod
     def _member(cls, shape: Reals, deviation: Reals) -> Laplace:
@@ -83,22 +82,12 @@ class Laplace(Noise):
     def _sample(self, key: Key, shape: Shape) -> Reals:
         return self.scale * jax.random.laplace(key, shape, dtype=xp.float64)
 
-    def _lattice_unit(self) -> Reals:
-        return self.scale
-
-    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
-        return whole_draws.draw(key, WholeLaw("exponential", self.scale / fine), shape)
-
     def _absolute_moment(self, power: Reals) -> Reals:
         """scale^p Gamma(p + 1)."""
         return self.scale**power * xp.exp(special.gammaln(power + 1.0))
 
     def _fisher_information(self) -> Reals:
         return 1.0 / self.scale**2
-
-    def _sub_gaussian_proxy(self) -> Reals:
-        """Infinite: the tails are exponential."""
-        return xp.where(self.scale > 0, xp.inf, xp.nan)
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         scale, r = self.scale, ratio_of(shift, self.scale)

@@ -41,7 +41,7 @@ _MOST_WIDTH = 64.0
 
 def is_exact(kind: type[Noise]) -> bool:
     """True if draws need no log density in floating point."""
-    return kind._draw_whole is not Noise._draw_whole
+    return kind.whole_kind != "concave" or kind._draw_whole is not Noise._draw_whole
 
 
 def has_draws(kind: type[Noise], *, exact: bool = False) -> bool:

@@ -74,7 +74,7 @@ class OffsetGaussian(GaussianTails):
         assign(self, offset=offset, scale=checks.positive("scale", scale))
 
     shapes = (1e-3, 3000.0)
-    _whole_kind = "offset"
+    whole_kind = "offset"
 
     def _log_density(self, x: Reals) -> Reals:
         """-t (t + 2 h) / 2 - log(2 scale R(h)), t = |x| / scale, R the Mills ratio."""

@@ -129,14 +129,6 @@ class Staircase(Noise):
         norm = q * normaliser(self.epsilon, self.split)
         return self.sensitivity**power * shells * 2.0 / norm
 
-    def _fisher_information(self) -> Reals:
-        """Infinite: the density jumps."""
-        return xp.where(self.epsilon > 0, xp.inf, xp.nan)
-
-    def _sub_gaussian_proxy(self) -> Reals:
-        """Infinite: the tails are exponential."""
-        return xp.where(self.epsilon > 0, xp.inf, xp.nan)
-
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """The sum over j of p_j (1 - exp(epsilon - j self.epsilon))_+.
 

@@ -63,6 +63,7 @@ class TruncatedLaplace(Noise):
         assign(self, scale=checks.positive("scale", scale), bound=checks.positive("bound", bound))
 
     shapes = (1e-3, 300.0)
+    whole_kind = "exponential"
 
     @classmethod
     def _of_shape(cls, shape: Reals, scale: Reals) -> TruncatedLaplace:
@@ -114,13 +115,10 @@ class TruncatedLaplace(Noise):
         w = jax.random.uniform(key, shape, minval=-1.0 + ULP, maxval=1.0, dtype=xp.float64)
         return _draw(self._support(), w)
 
-    def _lattice_unit(self) -> Reals:
-        return self.scale
-
     def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
         """See `lattice_draws` for the bound."""
         scale, bound = xp.broadcast_arrays(self.scale / fine, xp.ceil(self.bound / fine))
-        return whole_draws.draw(key, WholeLaw("exponential", scale, bound=bound), shape)
+        return whole_draws.draw(key, WholeLaw(self.whole_kind, scale, bound=bound), shape)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """scale^p gamma(p + 1, bound / scale) / (1 - exp(-bound / scale)).

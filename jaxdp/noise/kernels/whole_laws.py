@@ -109,9 +109,11 @@ def half_mass_width(noise: Any) -> Reals:
     return 0.5 * _ROOM * xp.exp(-noise.log_density(xp.zeros(())))
 
 
-def concave_law(noise: Any, fine: Reals) -> WholeLaw:
-    """The law of a log-concave noise at the multiples of `fine`."""
-    return WholeLaw("concave", half_mass_width(noise) / fine, noise=noise, fine=fine)
+def law_of(noise: Any, kind: Kind, fine: Reals) -> WholeLaw:
+    """The law of a log-concave noise at the multiples of `fine`, or of noise of one scale."""
+    if kind != "concave":
+        return WholeLaw(kind, noise.scale / fine)
+    return WholeLaw(kind, half_mass_width(noise) / fine, noise=noise, fine=fine)
 
 
 def exponent(law: WholeLaw, k: Reals, j: Reals, size: Reals) -> Reals:

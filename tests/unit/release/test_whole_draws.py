@@ -51,8 +51,8 @@ LAWS = {
     "offset": law("offset", 9.0 / 4.0, 4.0, 3.0),
     "truncated": law("exponential", 2.5, bound=3.0),
     "none but 0": law("exponential", 2.5, bound=0.0),
-    "any concave": whole_laws.concave_law(dp.Subbotin(4.0, 3.0), 0.5 * ONE),
-    "any narrow": whole_laws.concave_law(dp.Subbotin(0.5, 1.1), ONE),
+    "any concave": whole_laws.law_of(dp.Subbotin(4.0, 3.0), "concave", 0.5 * ONE),
+    "any narrow": whole_laws.law_of(dp.Subbotin(0.5, 1.1), "concave", ONE),
 }
 
 
