@@ -87,7 +87,8 @@ def allocate(
     >>> print(dp.allocate("gaussian", [1.0, 4.0], (1.0, 1e-5)).round(3))
     [ 8.342 16.684]
     """
-    family, budget = _checked(family, method, weights), _in_a_kind(budget)
+    family = _checked(family, method, weights)
+    budget = budget if isinstance(budget, GDP | ZCDP | PureDP) else as_budget(budget)
     noise = _by_search(family, method, budget, counts)
     if noise is not None:
         return allocate_exact(noise, sensitivities, as_budget(budget), weights, power)
@@ -116,11 +117,6 @@ def _by_search(family: Family, method: str, budget: object, counts: object) -> N
             "list the coordinates"
         )
     return family(xp.ones(())) if is_own else scaled(family, 1.0)  # pyright: ignore[reportCallIssue]
-
-
-def _in_a_kind(budget: object) -> Budget | GDP | PureDP | ZCDP:
-    """A GDP, a ZCDP and a PureDP as they are; anything else as its `Budget`."""
-    return budget if isinstance(budget, GDP | ZCDP | PureDP) else as_budget(budget)
 
 
 def _composed(
