@@ -44,19 +44,19 @@ def is_exact(kind: type[Noise]) -> bool:
     return kind.whole_kind != "concave" or kind._draw_whole is not Noise._draw_whole
 
 
-def has_draws(kind: type[Noise], *, exact: bool = False) -> bool:
-    """True if a class has draws on a lattice, or draws that are `exact`."""
-    return is_exact(kind) or (kind.log_concave and not kind.on_integers and not exact)
+def require_drawable(noise: Noise, *, exact: bool = False, reals: bool = False) -> None:
+    """`ValueError` for a noise without draws on a lattice, `exact` ones of noise on the `reals`."""
 
+    def is_drawn(kind: type[Noise]) -> bool:
+        by_density = kind.log_concave and not kind.on_integers and not exact
+        return (is_exact(kind) or by_density) and not (reals and kind.on_integers)
 
-def require_drawable(noise: Noise, *, exact: bool = False) -> None:
-    """`ValueError` for a noise that has no draws on a lattice, or none that are `exact`."""
-    if not isinstance(noise, Noise) or not has_draws(type(noise), exact=exact):
-        names = ", ".join(k.__name__ for k in NOISES.values() if has_draws(k, exact=exact))
+    if not isinstance(noise, Noise) or not is_drawn(type(noise)):
+        names = ", ".join(kind.__name__ for kind in NOISES.values() if is_drawn(kind))
         own = "" if exact else ", or your own noise on the reals with log_concave = True,"
+        hint = "" if reals else ": a DiscreteHistogram(weights) has any chances on the integers"
         raise ValueError(
-            f"noise must be one of {names}{own} to be released, got {type(noise).__name__}: a "
-            "DiscreteHistogram(weights) has any chances on the integers"
+            f"noise must be one of {names}{own} to be released, got {type(noise).__name__}{hint}"
         )
     noise.is_consistent()
 

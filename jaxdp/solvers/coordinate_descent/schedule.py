@@ -127,9 +127,7 @@ def noise_of(noise: str | Noise, release: str) -> Noise:
     if isinstance(noise, str):
         return noise_of(scaled(checks.one_of("noise", noise, NOISES), 1.0), release)
     # Their largest shift is their worst; that of a `Histogram` is composed.
-    require_drawable(noise, exact=True)
-    if noise.on_integers:
-        raise ValueError(f"noise must be on the reals, got {type(noise).__name__}")
+    require_drawable(noise, exact=True, reals=True)
     if any(jnp.ndim(leaf) for leaf in jax.tree.leaves(noise)):
         raise ValueError("noise must have scalar parameters: the plan scales it")
     lattice.require(release, noise)
