@@ -185,7 +185,8 @@ class TruncatedLaplace(Noise):
 
         Infinite losses are where the other input has nothing.
         """
-        beyond = self._log_survival(_room(self.bound, shift))
+        endless = xp.isinf(self.bound) & ~xp.isnan(shift)
+        beyond = self._log_survival(xp.where(endless, self.bound, self.bound - shift))
         thin = _log_thin(self.scale, self.bound, shift)
         beyond = xp.where(shift < _THIN * self.bound, thin, beyond)
         shorter = xp.clip(2.0 * self.bound - shift, 0.0, shift)
@@ -220,12 +221,6 @@ def _radius(support: Support, v: Reals) -> Reals:
 @jitted
 def _draw(support: Support, w: Reals) -> Reals:
     return xp.sign(w) * _radius(support, xp.abs(w))
-
-
-def _room(bound: Reals, shift: Reals) -> Reals:
-    """bound - shift, infinite at an infinite bound for every shift."""
-    endless = xp.isinf(bound) & ~xp.isnan(shift)
-    return xp.where(endless, bound, bound - shift)
 
 
 def _log_thin(scale: Reals, bound: Reals, shift: Reals) -> Reals:

@@ -56,16 +56,6 @@ class _Numerators(NamedTuple):
     from_normal: dd.Double  # E - D^2 / 2
 
 
-class _Regimes(NamedTuple):
-    """One of them is True, or `rising` for NaN."""
-
-    tail: Bools  # 1: u > a
-    both_inside: Bools  # 2
-    falling: Bools  # 3: u < 0, v > a
-    rising: Bools  # 4: u > 0, v > a
-    left: Bools  # 5: u < -a
-
-
 def _numerators(at: Point) -> _Numerators:
     size = xp.abs(at.epsilon)
     ratio, step = dd.quotient(at.alpha, at.gamma, at.a), dd.quotient(at.shift, at.gamma, at.d)
@@ -87,13 +77,14 @@ def _numerators(at: Point) -> _Numerators:
     )
 
 
-def _regimes(at: Point, n: _Numerators) -> _Regimes:
+def _regimes(at: Point, n: _Numerators) -> tuple[Bools, Bools, Bools, Bools, Bools]:
+    """One of 1 (u > a), 2, 3 (u < 0, v > a), 4 (u > 0, v > a; or NaN) and 5 (u < -a) is True."""
     tail = n.to_tail <= 0
     left = (at.d > 2.0 * at.a) & (n.from_left < 0)
     both = (at.d < 2.0 * at.a) & (n.from_plateau < 0) & (n.from_edge < 0)
     inner = ~tail & ~left & ~both
     falling = inner & (at.shift > at.alpha) & (n.from_zero < 0)
-    return _Regimes(tail, both, falling, inner & ~falling, left)
+    return tail, both, falling, inner & ~falling, left
 
 
 def _rising_root(at: Point, n: _Numerators, rising: Bools) -> tuple[Reals, Reals, Reals]:
@@ -123,10 +114,10 @@ def _falling_root(at: Point, n: _Numerators, falling: Bools) -> tuple[Reals, Rea
 def place_of(at: Point) -> Place:
     """The place where the loss passes |epsilon|."""
     n = _numerators(at)
-    regimes = _regimes(at, n)
-    both, normal, size = regimes.both_inside, regimes.tail | regimes.left, xp.abs(at.epsilon)
-    near_rising, gap_rising, width_rising = _rising_root(at, n, regimes.rising)
-    near_falling, gap_falling, width_falling = _falling_root(at, n, regimes.falling)
+    tail, both, falling, rising, left = _regimes(at, n)
+    normal, size = tail | left, xp.abs(at.epsilon)
+    near_rising, gap_rising, width_rising = _rising_root(at, n, rising)
+    near_falling, gap_falling, width_falling = _falling_root(at, n, falling)
 
     a_both = xp.where(both, at.a, 1.0)
     exponent_both = -0.5 * xp.where(both, n.from_plateau, 0.0)
@@ -136,16 +127,16 @@ def place_of(at: Point) -> Place:
     signed, rounding = dd.divide(n.from_normal, n.shift_ratio, normal)
     near_normal = xp.abs(signed)
     square = 0.5 * (near_normal * near_normal + at.a * at.a) + signed * rounding
-    normal_width = xp.where(regimes.tail, at.d, 2.0 * size / xp.where(normal, at.d, 1.0))
+    normal_width = xp.where(tail, at.d, 2.0 * size / xp.where(normal, at.d, 1.0))
 
     def pick(outer: Reals, two: Reals, three: Reals, four: Reals) -> Reals:
-        inside = xp.where(both, two, xp.where(regimes.falling, three, four))
+        inside = xp.where(both, two, xp.where(falling, three, four))
         return xp.where(normal, outer, inside)
 
     zero = xp.zeros_like(at.a)
     near = pick(near_normal, near_both, near_falling, near_rising)
     return Place(
-        below=regimes.left | both | regimes.falling,
+        below=left | both | falling,
         outside=normal,
         both_inside=both,
         near=near,
