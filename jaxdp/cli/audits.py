@@ -156,9 +156,10 @@ def _outputs(records: Records, columns: Columns) -> list[np.ndarray]:
         for option, name in zip(("--first", "--second"), wanted, strict=True):
             records.require(name, option)
     cells: list[list[Any]] = [[], []]
-    for chunk in records.chunks(wanted, wanted):
-        for column, name in zip(cells, wanted, strict=True):
-            column += chunk[name]
+    with records.located():
+        for chunk in records.chunks(wanted, wanted):
+            for column, name in zip(cells, wanted, strict=True):
+                column += chunk[name]
     return [_numbers(column, i, records, columns.unequal) for i, column in enumerate(cells)]
 
 
@@ -177,8 +178,7 @@ def _numbers(cells: list[Any], index: int, records: Records, unequal: bool) -> n
         )
     cell = cells[bad[0]]
     kind = "blank" if is_missing(cell) else "no finite number"
-    hint = ": is its decimal mark a comma? See --decimal" if "," in str(cell) else ""
-    raise ValueError(f"{what} must be of numbers, and {where} of {records.file} is {kind}{hint}")
+    raise ValueError(f"{what} must be of numbers, and {where} of {records.file} is {kind}")
 
 
 def _text_of(found: Any, sizes: list[int], claim: Claim) -> str:

@@ -40,22 +40,12 @@ _RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "steps": ("be a whole number of 0 or more", lambda x: x >= 0 and x == math.floor(x)),
 }
 _KINDS = {
-    "noise_multiplier": "positive",
-    "epsilon": "at least 0",
-    "delta": "probability",
-    "sensitivity": "positive",
-    "count": "count",
-    "dataset_size": "count",
-    "batch_size": "positive",
-    "epochs": "at least 0",
-    "sampling_prob": "probability",
+    **dict.fromkeys(("noise_multiplier", "sensitivity", "batch_size", "seconds"), "positive"),
+    **dict.fromkeys(("epsilon", "epochs", "alpha"), "at least 0"),
+    **dict.fromkeys(("delta", "sampling_prob"), "probability"),
+    **dict.fromkeys(("count", "dataset_size", "resolution", "chunk"), "count"),
+    **dict.fromkeys(("batch_size_limit", "group_size"), "count"),
     "steps": "steps",
-    "resolution": "count",
-    "seconds": "positive",
-    "alpha": "at least 0",
-    "chunk": "count",
-    "batch_size_limit": "count",
-    "group_size": "count",
 }
 # Arguments of functions that are options here under the same name.
 _OPTIONS = (
@@ -247,6 +237,13 @@ def _infinite(value: Any) -> Any:
 
 def _any_true(marks: Any) -> bool:
     return any(map(_any_true, marks)) if isinstance(marks, list) else marks
+
+
+def rounded(value: float, digits: int, *, up: bool = True) -> str:
+    """Text of a bound with so many significant digits, rounded up or down."""
+    from jaxdp.dpsgd.statement import rounded_up
+
+    return rounded_up(value, digits) if up else rounded_up(-value, digits).lstrip("-")
 
 
 def wrapped(text: str) -> str:

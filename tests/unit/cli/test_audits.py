@@ -100,7 +100,11 @@ REFUSED = {
     "missing": ([*ROWS[:5], "NA,1", *ROWS], [], "the first column .* line 7 .* is blank"),
     "a word": ([*ROWS[:5], "", "", "secret,1"], [], "line 9 .* is no finite number"),
     "infinity": ([*ROWS, "1,inf"], [], "line 42 .* is no finite number"),
-    "a comma": ([*ROWS, '1,"1,5"'], [], "line 42 .* See --decimal"),
+    "a comma": (
+        [*ROWS, '1,"1,5"'],
+        [],
+        "line 42: with --decimal . numbers must have no comma, .* has one: name the --decimal",
+    ),
     "short": ([*ROWS, "1,", "2,"], [], "ends before line 42 .* with --unequal"),
     "few": (ROWS[:3], ["--epsilon", 1], "at least 23 outputs of either data set, got 3 and 3"),
     "none": ([], [], "at least 11 outputs"),
