@@ -104,10 +104,10 @@ else:
     xp = _Numpy(np, jnp)
 
 
-def updated(x: Any, index: Any, value: Any, drop: bool = False) -> Any:
-    """A copy of x with `value` at an index; `drop`: places beyond the end are left out (traced)."""
+def updated(x: Any, index: Any, value: Any) -> Any:
+    """A copy of x with `value` at an index."""
     if any_of_jax((x, value)) or any_of_jax(index if isinstance(index, tuple) else (index,)):
-        return jnp.asarray(x).at[index].set(value, mode="drop" if drop else None)
+        return jnp.asarray(x).at[index].set(value)
     copy = np.array(x)
     copy[index] = value
     return copy
@@ -119,6 +119,14 @@ def picked(x: Any, index: Any) -> Any:
     if any_of_jax((x, *parts)):
         return jnp.asarray(x).at[index].get(mode="fill", fill_value=jnp.nan)
     return np.asarray(x)[index]
+
+
+def _running(name: str, host: np.ufunc, x: Any, axis: int = 0, reverse: bool = False) -> Any:
+    if any_of_jax((x,)):
+        return getattr(jax.lax, name)(x, axis=axis, reverse=reverse)
+    x = np.flip(x, axis) if reverse else x
+    result = host.accumulate(x, axis=axis)
+    return np.flip(result, axis) if reverse else result
 
 
 class _Lax:
@@ -193,41 +201,13 @@ class _Lax:
         scaled = x * (2.0 ** (52 - mantissa_bits) + 1.0)
         return scaled - (scaled - x)
 
-    @staticmethod
-    def sort(operands: tuple[Any, ...], num_keys: int = 1) -> tuple[Any, ...]:
-        """Vectors in the order of the first one."""
-        if not on_host(operands):
-            return jax.lax.sort(operands, num_keys=num_keys)
-        order = np.argsort(operands[0], kind="stable")
-        return tuple(np.asarray(x)[order] for x in operands)
-
-    @staticmethod
-    def cummax(x: Any, axis: int = 0, reverse: bool = False) -> Any:
-        return _running("cummax", np.maximum, x, axis, reverse)
-
-    @staticmethod
-    def cummin(x: Any, axis: int = 0, reverse: bool = False) -> Any:
-        return _running("cummin", np.minimum, x, axis, reverse)
-
-    @staticmethod
-    def cumsum(x: Any, axis: int = 0, reverse: bool = False) -> Any:
-        return _running("cumsum", np.add, x, axis, reverse)
-
-    @staticmethod
-    def cumlogsumexp(x: Any, axis: int = 0, reverse: bool = False) -> Any:
-        return _running("cumlogsumexp", np.logaddexp, x, axis, reverse)
+    cummax = staticmethod(functools.partial(_running, "cummax", np.maximum))
+    cummin = staticmethod(functools.partial(_running, "cummin", np.minimum))
+    cumsum = staticmethod(functools.partial(_running, "cumsum", np.add))
 
 
 if not TYPE_CHECKING:
     lax = _Lax()
-
-
-def _running(name: str, host: np.ufunc, x: Any, axis: int, reverse: bool) -> Any:
-    if any_of_jax((x,)):
-        return getattr(jax.lax, name)(x, axis=axis, reverse=reverse)
-    x = np.flip(x, axis) if reverse else x
-    result = host.accumulate(x, axis=axis)
-    return np.flip(result, axis) if reverse else result
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:

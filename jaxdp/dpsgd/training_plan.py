@@ -263,25 +263,15 @@ def _with_scales(plan: Plan, allocation: str) -> Plan:
     return dataclasses.replace(plan, scales=scales)
 
 
-def _calibrated(budget: Budget, plan: Plan) -> Reals:
-    """The least noise multiplier with which the plan satisfies the budget."""
+def _with_budget(budget: Budget, plan: Plan) -> Plan:
+    """The plan with the least noise multiplier that satisfies the budget, and with its delta."""
     exact = left_for_exact(budget, plan.sampling_error)
     multiplier = calibrate(plan._loss, exact, lower=1e-2, upper=1e7)
     if not bool(jnp.isfinite(multiplier)):
         raise ValueError(f"budget cannot be met by {plan.family} noise: it would be infinite")
-    return multiplier
-
-
-def _with_budget(budget: Budget, plan: Plan) -> Plan:
-    """The plan with the noise multiplier and the delta of a budget."""
-    plan = dataclasses.replace(plan, noise_multiplier=_calibrated(budget, plan))
-    return dataclasses.replace(plan, delta=_own_delta(budget, plan))
-
-
-def _own_delta(budget: Budget, plan: Plan) -> float:
-    """The delta of the budget; for a pure one, that of the sampling error at its epsilon."""
-    delta = float(budget.delta)
-    if delta > 0:
-        return delta
-    with_error = _SHARE_OF_ERROR * float(plan.guarantee.delta(budget.epsilon))
-    return with_error if with_error < 1 else 0.0
+    plan, delta = dataclasses.replace(plan, noise_multiplier=multiplier), float(budget.delta)
+    if delta == 0:
+        # That of the sampling error, at the epsilon of a pure budget.
+        with_error = _SHARE_OF_ERROR * float(plan.guarantee.delta(budget.epsilon))
+        delta = with_error if with_error < 1 else 0.0
+    return dataclasses.replace(plan, delta=delta)

@@ -193,10 +193,7 @@ def _require_shapes(gradients: Any, plan: Plan, *, examples: bool) -> None:
 
 
 def _require_unmasked(gradients: Any, plan: Plan) -> None:
-    """`ValueError` inside of `optax.masked`, which passes the masked gradients on as they are.
-
-    `optax.partition` masks as well, and has a transformation for every leaf.
-    """
+    """`ValueError` inside of `optax.masked` (not `partition`), which passes masked gradients on."""
     leaves = jax.tree.leaves(gradients, is_leaf=lambda x: isinstance(x, optax.MaskedNode))
     if not any(isinstance(leaf, optax.MaskedNode) for leaf in leaves):
         return

@@ -69,7 +69,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         return self
 
     def _fit_each(self, features: Any, labels: np.ndarray) -> DPLogisticRegression:
-        """Each class against the rest, from a part of the budget and with noise of its own."""
+        """Fit each class against the rest, with a part of the budget and noise of its own."""
         if not np.isin(labels, self.classes_).all():
             raise ValueError(f"y must hold labels of classes, {self.classes_} only")
         bounds = None if self.feature_bounds is None else tuple(self._bounds())

@@ -127,7 +127,7 @@ def _has_given_categories(encoder: Any) -> bool:
 
 
 def _learned_by_imputer(imputer: Any) -> str:
-    """What a `SimpleImputer` learned from the records, "" if nothing."""
+    """Message that names what a `SimpleImputer` learned from the records, "" if nothing."""
     filled = getattr(imputer, "statistics_", None)
     given = imputer.fill_value
     constants = {"0", "'missing_value'", "nan"} if given is None else {repr(given), "nan"}

@@ -169,10 +169,7 @@ class DPMeasuringEstimator(DPEstimator):
     def _scales(
         self, given: Given, bounds: np.ndarray, budget: Budget, key: Key
     ) -> tuple[np.ndarray, np.ndarray, Drawn | None]:
-        """Origins and units of the columns, and what knowing them costs.
-
-        Features, and then the targets, if they have bounds.
-        """
+        """Origins and units of the columns, bounded targets last, and what knowing them costs."""
         coordinates, loss = given.features.shape[1], given.loss
         columns = Columns(given.features, given.targets if given.has_target_bounds else None)
         share = float(checks.real("scaling_share", self.scaling_share, 0.0, 1.0))

@@ -18,6 +18,7 @@ import math
 import time
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -90,14 +91,27 @@ def noise(
     >>> print(f"{noise.certificate.loss_lower:.3f} {noise.certificate.loss_upper:.3f}")
     0.682 0.692
     """
-    pairs = tuple(budget_pair(b) for b in (budget, *also))
-    question = measure_of(loss), pairs, positive("sensitivity", sensitivity)
-    seconds = positive("seconds", seconds)
+    measure, pairs = measure_of(loss), tuple(budget_pair(b) for b in (budget, *also))
+    sensitivity, seconds = positive("sensitivity", sensitivity), positive("seconds", seconds)
     if not 0 <= max_atom <= 1:
         raise ValueError(f"max_atom must lie in [0, 1], got {max_atom}")
-    _check_evenness(question[0], symmetric)
+    _check_evenness(measure, symmetric)
     limits = symmetric, monotone, max_atom, centred
-    return _designed(question, limits, seconds, resolution, support)
+    question = _Question(measure, pairs, sensitivity, seconds, *limits)
+    return _designed(question, resolution, support)
+
+
+class _Question(NamedTuple):
+    """A question to `noise` that makes sense, with the properties that the noise must have."""
+
+    measure: ErrorMeasure
+    budgets: tuple[tuple[float, float], ...]
+    sensitivity: float
+    seconds: float
+    symmetric: bool
+    monotone: bool
+    max_atom: float
+    centred: bool
 
 
 def _check_evenness(measure: ErrorMeasure, symmetric: bool) -> None:
@@ -105,27 +119,21 @@ def _check_evenness(measure: ErrorMeasure, symmetric: bool) -> None:
         raise ValueError("symmetric must be False for a loss that is not even")
 
 
-def _designed(
-    question: tuple[ErrorMeasure, tuple[tuple[float, float], ...], float],
-    limits: tuple[bool, bool, float, bool],
-    seconds: float,
-    resolution: int | None,
-    support: float | None,
-) -> Histogram:
-    (measure, budgets, sensitivity), (symmetric, monotone, max_atom, centred) = question, limits
+def _designed(question: _Question, resolution: int | None, support: float | None) -> Histogram:
+    measure, budgets, sensitivity, seconds, *_ = question
     reach = reach_of(budgets) if support is None else positive("support", support) / sensitivity
     steps = resolution_of(resolution, reach, budgets)
     coarse = resolution_of(None, reach, budgets)
     if support is None and steps > 3 * coarse:
         # Where a coarser optimum ends: the lower bound does not rest on it.
-        reach = min(reach, _end(_designed(question, limits, seconds, None, None)) + 2.0 / coarse)
+        reach = min(reach, _end(_designed(question, None, None)) + 2.0 / coarse)
     # Shifts of `sensitivity` are `steps` cells at most, in real numbers as well.
     width = math.nextafter(sensitivity / steps, math.inf)
     begun = time.monotonic()
-    cells = _cells(reach * steps, support is not None, centred)
-    shape = Shape(cells, steps, budgets, symmetric, monotone)
+    cells = _cells(reach * steps, support is not None, question.centred)
+    shape = Shape(cells, steps, budgets, question.symmetric, question.monotone)
     cost = measure.cell_means((np.arange(cells + 1) - 0.5 * cells) * width)
-    atom_limit = min(max_atom, min(d for _, d in budgets))
+    atom_limit = min(question.max_atom, min(d for _, d in budgets))
     if not np.all(np.isfinite(cost)):
         raise ValueError(f"loss must be finite as far as the noise goes, {0.5 * cells * width:g}")
     program, solution, weights, atom_weight, deltas = certified(
@@ -134,7 +142,7 @@ def _designed(
     exact_answer = float(measure(np.zeros(1))[0])
     upper = math.fsum([*(cost * weights), exact_answer * atom_weight]) / TOTAL
     upper *= 1.0 + 32.0 * ULP
-    centred_program = program if centred else None
+    centred_program = program if question.centred else None
     lower, finished = _lower(measure, shape, width, centred_program, begun + seconds)
     complete = finished and solution.finished and solution.feasible
     certificate = _certificate(lower, upper, budgets, deltas, sensitivity, complete)

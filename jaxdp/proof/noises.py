@@ -27,7 +27,7 @@ class Quadratic(NamedTuple):
         return self.b + 2 * self.c * x
 
     def moved(self, shift: Fraction, mirrored: bool, log_weight: Any) -> Quadratic:
-        """Around `shift`, times a weight; of the mirror image if asked."""
+        """The density moved by `shift`, times a weight; of the mirror image if `mirrored`."""
         d, slope = ball(shift), -self.b if mirrored else self.b
         a = log_weight + self.a - slope * d + self.c * d * d
         return Quadratic(a, slope - 2 * self.c * d, self.c)

@@ -158,10 +158,7 @@ def _part_length(sizes: tuple[int, ...]) -> int:
 
 
 def power_of_two(value: Reals, shift: int) -> Reals:
-    """The largest power of two up to `value`, times 2^shift; of known values by NumPy.
-
-    A TPU has no exponents of float64.
-    """
+    """The largest power of two up to `value`, times 2^shift. A TPU has no exponents of float64."""
     lib: Any = np if checks.is_concrete(value) else jnp
     exponent = lib.frexp(lib.asarray(value))[1]
     return lib.ldexp(lib.ones(exponent.shape), exponent - 1 + shift)

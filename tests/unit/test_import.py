@@ -112,7 +112,7 @@ def test_without_scikit_learn_its_names_are_missing_and_say_why():
         "        getattr(dp, name)\n"
         "    except AttributeError as error:\n"
         "        assert 'jaxdp-privacy[learn]' in str(error) and name in str(error)\n"
-        "assert hasattr(dp, 'datasets') and Filter is dp.Filter\n"
+        "assert hasattr(dp, 'datasets') and Filter is dp.Filter and not hasattr(dp, 'DPLaso')\n"
     )
     run(code)
 

@@ -112,13 +112,13 @@ def plan(
     bound = checks.real("row_bound", row_bound, 0.0, LARGEST, open_lower=True)
     level = level_of(family, budget)
     clipped = None if entry_bounds is None else _entry_bounds(entry_bounds)
-    share, replaced = share_of_mean(records), relation == "replace_one"
+    share, is_replaced = share_of_mean(records), relation == "replace_one"
     if method == "inid":
         bounds = jnp.array([0.5, 1.0]) * (bound**2 * share) if clipped is None else clipped * share
-        scales = _scales_by_entry(family, bounds, dimension, replaced, budget)
+        scales = _scales_by_entry(family, bounds, dimension, is_replaced, budget)
     else:
-        size = _size_of_all(family, bound**2 * share, dimension, replaced)
         shape = jnp.array([jnp.sqrt(0.5), 1.0]) if method == "goe" else jnp.ones(2)
+        size = _joint_shift(family, bound**2 * share, dimension, is_replaced)
         scales = round_up(shape * size / level, 8)
     scales = checks.noise_scale("scales of the noise for this row_bound and budget", scales)
     return Plan(scales, level, bound, clipped, dimension, records, family, relation, release)
@@ -146,20 +146,20 @@ def _entry_bounds(entry_bounds: ArrayLike) -> Vector:
 
 
 def _scales_by_entry(
-    family: str, bounds: Vector, dimension: int, replaced: bool, budget: Budget | GDP
+    family: str, bounds: Vector, dimension: int, is_replaced: bool, budget: Budget | GDP
 ) -> Vector:
     """(off, diagonal): every entry of the upper triangle is taken to reach its own bound."""
-    sensitivities = bounds * jnp.array([2.0, 1.0]) if replaced else bounds
+    sensitivities = bounds * jnp.array([2.0, 1.0]) if is_replaced else bounds
     counts = jnp.array([0.5 * dimension * (dimension - 1), 1.0 * dimension])
     return allocate(family, sensitivities, budget, counts=counts)
 
 
-def _size_of_all(family: str, square: Reals, dimension: int, replaced: bool) -> Reals:
-    """Joint sensitivity of the upper triangle, for rows whose share of the mean is `square`."""
+def _joint_shift(family: str, square: Reals, dimension: int, is_replaced: bool) -> Reals:
+    """Change of the upper triangle by a record, in the norm of the noise's kind."""
     if norm_of(family) == 2:
         # |x x^T - y y^T|_F^2 = |x|^4 + |y|^4 - 2 (x y)^2; the upper triangle is below it.
-        return (2.0**0.5 if replaced else 1.0) * square
-    return 0.5 * (dimension + 1) * (2.0 if replaced else 1.0) * square
+        return (2.0**0.5 if is_replaced else 1.0) * square
+    return 0.5 * (dimension + 1) * (2.0 if is_replaced else 1.0) * square
 
 
 def share_of_mean(records: int) -> float:

@@ -92,10 +92,7 @@ def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
 
 
 def shortened(features: Reals, row_bound: Reals) -> Reals:
-    """Rows (n, d) of norm at most `row_bound`: longer ones are scaled down to it.
-
-    Of known rows by NumPy: their number would be compiled.
-    """
+    """Rows (n, d), those of a norm above `row_bound` scaled down to it; known ones by NumPy."""
     lib: Any = np if checks.all_concrete(features, row_bound) else jnp
     features, row_bound = map(lib.asarray, (features, row_bound))
     norms = lib.linalg.norm(features, axis=1, keepdims=True)
