@@ -15,7 +15,6 @@ from jaxdp.estimators.second_moments import DPMomentsEstimator, Units, penalty_o
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import coordinate_descent, moments
 from jaxdp.solvers.coordinate_descent.defaults import greedy_defaults
 
@@ -74,12 +73,11 @@ class PenalisedRegressor(DPMomentsEstimator, LinearRegressor):
     def _chosen(self, budget: Budget, records: int, features: int) -> tuple[str, str]:
         """The solver and the reason for it, from public numbers alone."""
         own = [name for name in ("clip", "passes", "step") if getattr(self, name) is not None]
-        is_gaussian = isinstance(self._noise(), Gaussian) or self._noise() == "gaussian"
         if self.solver != "auto":
-            if self.solver != "coordinate_descent" and not is_gaussian:
+            if self.solver != "coordinate_descent" and not self._is_gaussian():
                 raise ValueError(f"solver {self.solver!r} takes Gaussian noise, got {self.noise!r}")
             return self.solver, "as requested"
-        if own or not is_gaussian:
+        if own or not self._is_gaussian():
             return "coordinate_descent", f"{own[0] if own else 'noise'} is given"
         mu = float(largest_gdp(budget).mu) * 2.0 / shift_factor(self.relation)
         dimension = features + bool(self.fit_intercept) + 1

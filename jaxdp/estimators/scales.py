@@ -162,6 +162,10 @@ class DPMeasuringEstimator(DPEstimator):
         """The requested noise; "gaussian" if the fit adds none."""
         return self.noise if self._is_private() else "gaussian"
 
+    def _is_gaussian(self) -> bool:
+        """True if the requested noise is Gaussian."""
+        return self._noise() == Gaussian.name or isinstance(self._noise(), Gaussian)
+
     def _scales(
         self, given: Given, bounds: np.ndarray, budget: Budget, key: Key
     ) -> tuple[np.ndarray, np.ndarray, Drawn | None]:
@@ -194,7 +198,7 @@ class DPMeasuringEstimator(DPEstimator):
 
     def _scaling_cost(self, budget: Budget, share: float) -> GDP | PureDP:
         """`share` of the budget, for noise of the descent's own kind."""
-        if self._noise() == "gaussian" or isinstance(self._noise(), Gaussian):
+        if self._is_gaussian():
             largest = largest_gdp(budget).mu
             if not bool(largest > 0):
                 raise ValueError(

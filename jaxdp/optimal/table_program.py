@@ -25,18 +25,11 @@ class Pair(NamedTuple):
     shift: int = 0
 
 
-class Multipliers(NamedTuple):
-    """Multipliers of a pair's constraint, letter by letter."""
-
-    pair: Pair
-    letters: np.ndarray
-
-
 class Table(NamedTuple):
-    """Laws (rows, letters), and multipliers that prove a lower bound."""
+    """Laws (rows, letters), and multipliers of each pair's constraint, letter by letter."""
 
     laws: np.ndarray
-    multipliers: tuple[Multipliers, ...]
+    multipliers: dict[Pair, np.ndarray]
     finished: bool
     feasible: bool
 
@@ -170,7 +163,7 @@ class KernelProgram:
         for padded, solved in ((values, solution.col_value), (duals, solution.row_dual)):
             padded[: len(solved)] = solved
         laws = np.maximum(values[self.fold], 0.0)
-        multipliers = []
+        multipliers = {}
         for pair, (row, inner) in self.pairs.items():
             letters = np.zeros(self.fold.shape[1])
             letters[inner] = np.maximum(duals[row : row + inner.size], 0.0)
@@ -178,14 +171,14 @@ class KernelProgram:
             outside = np.ones(letters.size, dtype=bool)
             outside[inner] = False
             letters[outside] = max(-float(duals[row + inner.size]), 0.0)
-            multipliers.append(Multipliers(pair, letters))
+            multipliers[pair] = letters
         finished = status == self.status.kOptimal
-        return Table(laws, tuple(multipliers), finished, status != self.status.kInfeasible)
+        return Table(laws, multipliers, finished, status != self.status.kInfeasible)
 
 
 def table_bound(
     cost: np.ndarray,
-    multipliers: tuple[Multipliers, ...],
+    multipliers: dict[Pair, np.ndarray],
     epsilon: float,
     delta: float,
     mirrored: bool,
@@ -198,7 +191,7 @@ def table_bound(
     reduced, size = cost.copy(), np.abs(cost)
     paid = 0.0
     growth = math.exp(epsilon) * (1.0 + 4.0 * ULP)
-    for pair, values in multipliers:
+    for pair, values in multipliers.items():
         letters = np.maximum(values, 0.0)
         weighted = growth * shifted(letters, -pair.shift)
         reduced[pair.row] += letters

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -63,11 +63,11 @@ class _Law(NamedTuple):
 class Laws(_Law, Rows):
     """Releases of any noise as rows of the engine."""
 
-    candidates: ClassVar[np.ndarray] = TILTS
-    smooths: ClassVar[bool] = True
-    refines: ClassVar[bool] = True
-    least_unit: ClassVar[float] = -1e5  # chosen: no contour resolves losses of so small a delta
-    large_terms: ClassVar[float] = 4.0  # chosen: both rules differ by 1e-11
+    candidates = TILTS
+    smooths = True
+    refines = True
+    least_unit = -1e5  # chosen: no contour resolves losses of so small a delta
+    large_terms = 4.0  # chosen: both rules differ by 1e-11
     composed_error = _COMPOSED
 
     @property

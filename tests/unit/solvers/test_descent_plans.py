@@ -172,3 +172,10 @@ def test_bad_traced_hyper_parameters_are_never_private():
 
     assert not jax.jit(delta)(-1.0, 1.0) <= 1
     assert np.all(np.isinf(jax.jit(scales)(jnp.nan)))
+
+
+@pytest.mark.parametrize("noise", [dp.Subbotin(1.0, 1.5), dp.DiscreteLaplace(1.0)])
+def test_a_noise_that_no_plan_draws_is_refused_with_those_that_it_draws(noise):
+    names = "Gaussian, Laplace, TruncatedLaplace, FlippedHuber, OffsetGaussian, Histogram"
+    with pytest.raises(ValueError, match=f"must be one of {names} to be released, got"):
+        make_plan(noise=noise)
