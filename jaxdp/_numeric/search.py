@@ -1,9 +1,8 @@
 """Roots and minima on a bracket, elementwise, ending on the safe side.
 
 `bisect` halves a bracket, `falling_root` goes along chords, `secant_bracket` finds a root of an
-expensive residual in about a dozen evaluations, `zoom` a minimum on finer and finer grids. All run
-on concrete values and inside of traces. A point is feasible if its residual is at most 0; the safe
-end of a bracket should be feasible.
+expensive residual in about a dozen evaluations, `zoom` a minimum on finer grids, in traces as well.
+A point is feasible if its residual is at most 0, as at the safe end.
 """
 
 from __future__ import annotations
@@ -161,8 +160,8 @@ def secant_bracket(
 ) -> Reals:
     """`last_feasible` of a smooth and expensive residual, in about a dozen evaluations.
 
-    By `secants`. The relative distance of the result to the root is at most 4 `close`, on the safe
-    side, where the residual is at most 0. The result is infinite where no x is feasible.
+    By `secants`: within 4 `close` of the root, relatively, at a residual of at most 0. The result
+    is infinite where no x is feasible.
     """
 
     def solve(function: Function, start: Reals) -> Reals:
@@ -184,8 +183,7 @@ def secants(
 
     `residual` also gets a mask of the entries that are done, whose values have no effect. The ends
     are evaluated only if the steps reach them. After 6 steps, every other step halves the bracket.
-    `slope` is the slope at the root of a residual that is nearly straight in log x; if given, a
-    secant's root is accepted without a step to its other side.
+    `slope` is that of a nearly straight residual: a secant's root then needs no other side.
     """
     near, far = xp.log(safe), xp.log(unsafe)
     middle, nothing = 0.5 * (near + far), xp.full_like(near, xp.nan)
@@ -195,8 +193,8 @@ def secants(
     slopes = xp.broadcast_to(slope, near.shape) + xp.zeros_like(near)
 
     def step(state: Secants) -> Secants:
-        x = xp.where(state.aim == far, unsafe, xp.exp(state.aim))
-        x = xp.where(state.aim == near, safe, x)
+        inside = xp.where(state.aim == far, unsafe, xp.exp(state.aim))
+        x = xp.where(state.aim == near, safe, inside)
         return _moved(state, x, residual(x, state.done), (near, far, close), slopes == slopes)
 
     is_done = xp.zeros(near.shape, bool)

@@ -20,7 +20,7 @@ from jaxdp._numeric.search import secant_bracket, secants, zoom
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.composition import Term
 from jaxdp.design.calibrate import SLOPE, straightened
-from jaxdp.design.families import Family, kind_of, known, name_of
+from jaxdp.design.families import Family, kind_of, known, least_of, name_of
 from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
@@ -93,19 +93,15 @@ def fit_noise(
     count = checks.whole("count", count, 1.0)
     if not isinstance(sensitivity, JointSensitivity):
         sensitivity = checks.positive("sensitivity", sensitivity)
-        if kind_of(family).on_integers:
-            sensitivity = checks.whole("sensitivity", sensitivity)
-        if not kind_of(family).on_integers:
-            sensitivity = _widened(sensitivity, (budget, sensitivity, count))
+        sensitivity = _counted(family, sensitivity, (budget, sensitivity, count))
         return _fit(family, objective, accounting, budget, sensitivity, count, once)
     return _fit_joint(family, objective, accounting, budget, sensitivity, count, once)
 
 
-def _widened(sensitivity: Reals, arguments: Any) -> Reals:
-    """The sensitivity, larger where the caller rounds traced scales and shapes to float32.
-
-    The shift of a noise is larger by the same share then.
-    """
+def _counted(family: Family, sensitivity: Reals, arguments: Any) -> Reals:
+    """The sensitivity that a fit meets: larger where the caller rounds its result to float32."""
+    if kind_of(family).on_integers:
+        return checks.whole("sensitivity", sensitivity)
     is_kept = callers_are_wide() or checks.all_concrete(arguments)
     return sensitivity if is_kept else sensitivity * (1.0 + _ROUNDED)
 
@@ -124,13 +120,10 @@ def _fit_joint(
         name = name_of(family)
         raise ValueError(f"a joint sensitivity needs log-concave noise, which {name} is not")
     if family == "gaussian":
-        size = _widened(joint.tightened().l2, (budget, joint, count))
+        size = _counted(family, joint.tightened().l2, (budget, joint, count))
         return _fit(family, objective, accounting, budget, size, count, once)
     shifts, counts = joint.dominating()
-    if kind_of(family).on_integers:
-        shifts = checks.whole("sensitivity", shifts)
-    else:
-        shifts = _widened(shifts, (budget, joint, count))
+    shifts = _counted(family, shifts, (budget, joint, count))
     budget = Budget(budget.epsilon[..., None], budget.delta[..., None])
     every = _fit(family, objective, accounting, budget, shifts, counts * count[..., None], False)
     return least_of(every, getattr(every, objective)(), -1)
@@ -227,9 +220,7 @@ def least_error(
         """The least member of `shape` inside the budget."""
 
         def residual(shape: Reals, deviation: Reals, lanes: Lanes) -> Reals:
-            excess = excess_log_delta(log_delta(build(shape, deviation), lanes, final), lanes.delta)
-            log_target = xp.log(xp.where(lanes.delta == 0, 1.0, lanes.delta))
-            return straightened(excess, _SLACK * (1.0 + xp.abs(log_target)), lanes.delta)
+            return _excess(log_delta(build(shape, deviation), lanes, final), lanes.delta)
 
         def of_others(deviation: Reals, done: Bools) -> Reals:
             value: Any = np.full(done.shape, np.nan)
@@ -241,8 +232,8 @@ def least_error(
         if checks.all_concrete(shape, lanes):
             found = secants(of_others, safe, unsafe, guess, SLOPE, close).found
             return build(shape, xp.where(xp.isnan(found), xp.inf, found))
-        traced = partial(residual, shape, lanes=lanes)
-        return build(shape, secant_bracket(traced, safe, unsafe, close, guess, SLOPE))
+        of_all = partial(residual, shape, lanes=lanes)
+        return build(shape, secant_bracket(of_all, safe, unsafe, close, guess, SLOPE))
 
     def error(shape: Reals, lanes: Lanes) -> Reals:
         value = getattr(least(shape, lanes, False), objective)()
@@ -296,15 +287,14 @@ def _on_plateau(lanes: Lanes, log_delta: LogDelta) -> Noise:
         return FlippedHuber(shape * gamma, gamma)
 
     def residual(shape: Reals) -> Reals:
-        return excess_log_delta(log_delta(member(shape), lanes, True), lanes.delta)
+        return _excess(log_delta(member(shape), lanes, True), lanes.delta)
 
     zero = xp.zeros_like(lanes.shift)
-    slack = _SLACK * (1.0 + xp.abs(xp.log(xp.where(lanes.delta == 0, 1.0, lanes.delta))))
-    return member(secant_bracket(lambda x: residual(x) + slack, zero + 60.0, zero + 1e-2))
+    return member(secant_bracket(residual, zero + 60.0, zero + 1e-2))
 
 
-def least_of(noise: Noise, error: Reals, axis: int) -> Noise:
-    """Along `axis`, the member with the least error; infinite error where it is NaN."""
-    index = xp.argmin(xp.where(xp.isnan(error), xp.inf, error), axis=axis)
-    index = xp.expand_dims(index, axis)
-    return jax.tree.map(lambda x: xp.take_along_axis(x, index, axis).squeeze(axis), noise)
+def _excess(log_delta: Reals, delta: Reals) -> Reals:
+    """At most 0 where the budget's delta is met with a slack for rounding."""
+    log_target = xp.log(xp.where(delta == 0, 1.0, delta))
+    slack = _SLACK * (1.0 + xp.abs(log_target))
+    return straightened(excess_log_delta(log_delta, delta), slack, delta)
