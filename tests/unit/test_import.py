@@ -56,8 +56,8 @@ NAMES = """
     Mechanism Odometer OffsetGaussian PrivacyLoss Proof PureDP RDP RandomisedResponse Released
     Staircase Subbotin TruncatedLaplace ZCDP above_threshold allocate allocate_exact
     allocation_error audit calibrate compare datasets dpsgd enable_cache estimators
-    expected_error explore fit_noise gdp_with_regret interop largest_gdp largest_zcdp optimal own plot
-    privacy_loss release repeat_and_select risk sampling secure_key solvers sweep tables
+    expected_error explore fit_noise gdp_with_regret interop largest_gdp largest_zcdp optimal own
+    plot privacy_loss release repeat_and_select risk sampling secure_key solvers sweep tables
     to_approx to_gdp to_pure to_rdp to_zcdp verify
 """
 
