@@ -30,25 +30,26 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core.compilation import MOST_LANES, compiled
 from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Index, Reals
+from jaxdp._core.namespace import xp
+from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy, log1m
 from jaxdp._numeric.search import secant_bracket
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms, is_gaussian
+from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour.cumulant import chernoff_of
+from jaxdp.accountant.contour.engine import OF_LAWS, at_once, lanes_last
 from jaxdp.accountant.contour.laws import Laws, laws_of
 from jaxdp.accountant.contour.nodes import by_tilts, sums
-from jaxdp.accountant.contour.rare_losses import cut
+from jaxdp.accountant.contour.rare_losses import cut, uncut
 from jaxdp.accountant.profile import bounds_of
-from jaxdp.accountant.runner import by_lanes, by_releases
+from jaxdp.accountant.runner import ANY_NUMBER, by_lanes
 from jaxdp.accountant.steps import Engine, Question
 
 # Tilts tried. chosen: a neighbour of the best one costs .5 % of an exponent
-_TILTS = np.exp(np.arange(-9.0, 15.0, 0.2))
+_TILTS = np.exp(np.arange(-9.0, 15.0, 0.2))[:, None]
 _CELLS = np.arange(129.0) / 128.0  # of the sum of the others, over their end. chosen
 # Shares of epsilon at which the probability of a loss above epsilon is bounded. chosen
 _SHARES = 2.0 ** -np.arange(12.0)
@@ -59,6 +60,7 @@ _CLOSE = 1e-7  # of epsilon, relative. chosen
 # Relative rounding of a sum of cells. derived: 4 ulp each, and 700 of a logarithm
 _ROUNDED = 4096.0 * ULP
 _LEAST = 1e-300  # of a sum in its unit. derived: a sum that underflows is not 0
+_LARGEST = 1e6  # epsilon that is tried. chosen: others serve larger ones
 
 
 class _Lanes(NamedTuple):
@@ -73,9 +75,14 @@ class _Lanes(NamedTuple):
 class _Parts(NamedTuple):
     """Losses that are not rare at every tilt (tilts, lanes), and rare ones."""
 
+    body: Laws  # of losses that are not rare
     none: Reals  # log of the bound if none is rare, at epsilon 0
     others: Reals  # K'
     log_rare: Reals  # log p (lanes,)
+
+    def least(self, epsilon: Reals) -> Reals:
+        """Chernoff's bound if none is rare."""
+        return xp.min(self.none - _TILTS * epsilon * (1.0 - 8.0 * ULP), 0)
 
 
 def engine(question: Question) -> Engine:
@@ -87,38 +94,44 @@ def engine(question: Question) -> Engine:
         return _Lanes(terms, laws_of(batch)[0], batch.values, known)
 
     def solve(lanes: _Lanes, _: Any) -> LogBounds:
-        laws = jax.tree.map(lambda x: x.T, lanes.laws)
         with jax.numpy_rank_promotion("allow"):
-            lower, upper = _SOLVE[question](lanes._replace(laws=laws))
-        lower, upper = (xp.where(xp.isnan(x), y, x) for x, y in ((lower, -xp.inf), (upper, xp.inf)))
+            found = _SOLVE[question](lanes._replace(laws=lanes_last(lanes.laws)))
+        lower, upper = (
+            xp.where(xp.isnan(x), y, x) for x, y in zip(found, (-xp.inf, xp.inf), strict=True)
+        )
         return LogBounds(xp.minimum(lower, upper), upper)
 
-    return by_lanes(arrays, compiled(solve, lanes=MOST_LANES), by_releases, MOST_LANES)
+    def most(lanes: _Lanes, on_host: bool) -> int:
+        return at_once(OF_LAWS, lanes.laws.nodes(OF_LAWS), on_host)
+
+    return by_lanes(arrays, solve, most, ANY_NUMBER)
 
 
 def _log_delta(lanes: _Lanes) -> LogBounds:
     """Bounds on log delta at epsilons >= 0."""
-    lower = _lower(lanes.terms, lanes.value)
-
-    def closer(_: Index | int, state: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        guess, least = state
-        found = _upper(lanes, _parts(lanes.laws, guess), guess, lanes.value)
-        least = xp.where(found < least, found, least)
-        return least, least
-
-    first = xp.where(lower > -xp.inf, lower, lanes.known.upper)
-    return LogBounds(lower, lax.fori_loop(0, _ROUNDS, closer, (first, lanes.known.upper))[1])
+    laws, epsilon, least = lanes.laws, lanes.value, lanes.known.upper
+    lower = _lower(lanes.terms, epsilon)
+    guess = xp.where(lower > -xp.inf, lower, least)
+    for _ in range(_ROUNDS):
+        parts = _parts(laws, guess)
+        found = _upper(lanes, parts, guess, epsilon, parts.least(epsilon))
+        guess = least = xp.where(found < least, found, least)
+    whole = curve.log_delta_bounds(OF_LAWS, parts.body, epsilon, xp.full_like(guess, xp.nan), 1)
+    none = whole.upper + laws.log_finite
+    found = _upper(lanes, parts, guess, epsilon, none)
+    lower = xp.maximum(lower, whole.lower + laws.log_finite)
+    return LogBounds(lower, xp.where(found < least, found, least))
 
 
 def _epsilon(lanes: _Lanes) -> LogBounds:
     """Bounds on the least epsilon at each delta."""
     goal = xp.log(lanes.value)
     parts = _parts(lanes.laws, goal)
-    high = xp.where(lanes.known.upper < xp.inf, lanes.known.upper, 1.0 / _LEAST)
-    low = _LEAST * high
+    high = xp.where(lanes.known.upper < xp.inf, lanes.known.upper, _LARGEST)
+    low = 1e-12 * high
 
     def above(epsilon: Reals) -> Reals:
-        return _upper(lanes, parts, goal, epsilon) - goal
+        return _upper(lanes, parts, goal, epsilon, parts.least(epsilon)) - goal
 
     def below(epsilon: Reals) -> Reals:
         return goal - _lower(lanes.terms, epsilon)
@@ -132,31 +145,31 @@ def _epsilon(lanes: _Lanes) -> LogBounds:
 def _parts(laws: Laws, log_delta: Reals) -> _Parts:
     """The law cut so that two rare losses are far less probable than delta."""
     place = cut(laws, 0.5 * (_BELOW - log_delta))
-    nodes = laws.on_axis(None, place)
+    body = laws.kept(place)
+    whole = uncut(body)
+    nodes = body.on_axis(None, whole)
 
     def at(tilts: Reals) -> tuple[Reals, Reals]:
-        power = laws.power(tilts)
-        psi = laws.psi(place, nodes, power, sums(nodes, power))
-        bounds = chernoff_of(laws, tilts, psi).log
+        power = body.power(tilts)
+        psi = body.psi(whole, nodes, power, sums(nodes, power))
+        bounds = chernoff_of(body, tilts, psi).log
         none = xp.where(xp.isnan(bounds), xp.inf, bounds)
         # The release that is less can be any.
-        one = xp.max(xp.where(laws.number > 0, psi.error - psi.log, 0.0), -2)
-        return none, none + conversion_entropy(tilts) + xp.maximum(one, 0.0) - laws.log_finite
+        one = xp.max(xp.where(body.number > 0, psi.error - psi.log, 0.0), -2)
+        return none, none + conversion_entropy(tilts) + xp.maximum(one, 0.0) - body.log_finite
 
-    tilts = xp.broadcast_to(_tilts(), (_TILTS.size, *log_delta.shape))
+    tilts = xp.broadcast_to(_TILTS, (_TILTS.size, *log_delta.shape))
     none, others = by_tilts(at, nodes, tilts)
     rare = xp.exp(laws.log_lost(place)) - laws.log_finite
-    return _Parts(none, others, xp.log(rare * (1.0 + _ROUNDED)))
+    return _Parts(body, none, others, xp.log(rare * (1.0 + _ROUNDED)))
 
 
-def _upper(lanes: _Lanes, parts: _Parts, unit: Reals, epsilon: Reals) -> Reals:
+def _upper(lanes: _Lanes, parts: _Parts, unit: Reals, epsilon: Reals, none: Reals) -> Reals:
     """The sum of none, one, and two or more rare losses; `unit` is an estimate of log delta."""
-    tilts = _tilts()
-    none = xp.min(parts.none - tilts * epsilon + 8.0 * ULP * tilts * epsilon, 0)
     far = xp.maximum(parts.log_rare - unit + _BELOW, 1.0)
-    end = xp.clip(xp.min((parts.others + far) / tilts, 0), 0.0, epsilon)
+    end = xp.clip(xp.min((parts.others + far) / _TILTS, 0), 0.0, epsilon)
     cells = end * _CELLS[:, None]
-    log_tail = parts.others[:, None] - tilts[:, None] * (cells - 8.0 * ULP * epsilon)
+    log_tail = parts.others[:, None] - _TILTS[:, None] * (cells - 8.0 * ULP * epsilon)
     tail = xp.exp(xp.minimum(xp.min(log_tail, 0), 0.0))
     share = xp.concatenate([1.0 - tail[:1], tail[:-1] - tail[1:], tail[-1:]])
     own = _log_sum(lanes.terms, lambda pair: pair.log_delta((epsilon - cells)[..., None]))
@@ -185,8 +198,7 @@ def _log_sum(terms: Terms, log_of: Callable[[Any], Reals]) -> Reals:
     return logsumexp(xp.concatenate(each, -1), axis=-1)
 
 
-def _tilts() -> Reals:
-    return xp.asarray(_TILTS)[:, None]
-
-
-_SOLVE: dict[Question, Callable[[_Lanes], LogBounds]] = {"log delta": _log_delta, "epsilon": _epsilon}
+_SOLVE: dict[Question, Callable[[_Lanes], LogBounds]] = {
+    "log delta": _log_delta,
+    "epsilon": _epsilon,
+}

@@ -86,6 +86,12 @@ class Laws(_Law, Rows):
         """The law without rare large losses."""
         return cut(self, next_depth(stage.depth - log_delta))
 
+    def kept(self, place: Cut) -> Laws:
+        """The law of the losses that a cut keeps."""
+        density = self.log_density + place.log_kept
+        masses = self.log_mass + place.log_kept, self.check_mass + place.check_kept
+        return self._replace(log_mass=masses[0], check_mass=masses[1], log_density=density)
+
     def on_axis(self, stage: Stage | None, place: Cut) -> Nodes:
         """The law on its nodes."""
         return Nodes(self.loss, self.log_mass + place.log_kept)
