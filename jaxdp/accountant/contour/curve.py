@@ -171,9 +171,7 @@ def contour_for(
         target = target._replace(epsilon=xp.minimum(epsilon, least_epsilon(bounds, log_delta)))
     else:
         least = xp.minimum(unit, log_least_delta(bounds, epsilon))
-        # What a law leaves out is part of the upper bound on delta.
-        least = xp.clip(xp.maximum(least, rows.log_lost(place)), rows.least_unit, 0.0)
-        target = target._replace(log_unit=least)
+        target = target._replace(log_unit=xp.maximum(least, rows.least_unit))
     return place, plan.search(stage, rows, coarse, bounds, target)
 
 
