@@ -19,28 +19,37 @@ from jaxdp.accountant.contour.laws import laws_of
 pytestmark = pytest.mark.float64
 
 SURE = 0.3  # a loss of probability 1
-LARGE = {3.0: 1e-3, 5.0: 1e-5}  # rare losses and their probabilities
-SMALL = math.log((1 - sum(LARGE.values())) / (1 - sum(p * math.exp(-x) for x, p in LARGE.items())))
+RARE = 20  # releases of the law with large losses
+# Large losses and their probabilities. Of the second law two large losses decide above 5 nats, of
+# the third one: there an error of one cell is seen.
+LAWS = [{3.0: 1e-3, 5.0: 1e-5}, {1.0: 2e-5, 3.0: 1e-7}, {1.0: 4e-10, 3.0: 1.5e-13}]
+EPSILON = np.array([0.5, 2.0, 2.9, 3.5, 4.9, 5.5])
 
 
-def composition(sure, rare):
-    """So many releases of the sure loss, and of the law with large ones."""
+def small(large):
+    """The other loss of the law."""
+    return math.log1p(-sum(large.values())) - math.log1p(
+        -sum(p * math.exp(-x) for x, p in large.items())
+    )
+
+
+def composition(sure, large):
+    """So many releases of the sure loss, and of a law with large ones."""
     certain = dp.PrivacyLoss.from_pmf([SURE], [1.0], [math.exp(-SURE)])
-    losses = np.array([SMALL, *LARGE])
-    masses = np.array([1.0 - sum(LARGE.values()), *LARGE.values()])
-    seldom = dp.PrivacyLoss.from_pmf(losses, masses, masses * np.exp(-losses))
-    return sure * certain + rare * seldom
+    losses = np.array([small(large), *large])
+    masses = np.array([1.0 - sum(large.values()), *large.values()])
+    return sure * certain + RARE * dp.PrivacyLoss.from_pmf(losses, masses, masses * np.exp(-losses))
 
 
-def truth(sure, rare, epsilon):
+def truth(sure, large, epsilon):
     """log delta, by the number of each large loss."""
     terms = []
-    for counts in itertools.product(range(5), repeat=len(LARGE)):
-        rest = rare - sum(counts)
-        ways = math.factorial(rare) / math.prod(map(math.factorial, (*counts, rest)))
-        mass = ways * (1 - sum(LARGE.values())) ** rest
-        loss = sure * SURE + rest * SMALL
-        for (x, p), k in zip(LARGE.items(), counts, strict=True):
+    for counts in itertools.product(range(7), repeat=len(large)):
+        rest = RARE - sum(counts)
+        ways = math.factorial(RARE) / math.prod(map(math.factorial, (*counts, rest)))
+        mass = ways * (1 - sum(large.values())) ** rest
+        loss = sure * SURE + rest * small(large)
+        for (x, p), k in zip(large.items(), counts, strict=True):
             mass, loss = mass * p**k, loss + k * x
         terms.append(mass * -math.expm1(min(epsilon - loss, 0.0)))
     return math.log(math.fsum(terms))
@@ -60,40 +69,37 @@ def bracket(question, loss, values):
         return by_number.engine(question).concrete(batch(loss, values), known, 1)
 
 
-@pytest.mark.parametrize("sure", [0, 10])
-def test_any_cut_gives_a_bound(sure):
-    """Estimates of log delta from -2 to -40: none, one or both of the large losses are rare."""
-    loss = composition(sure, 20)
-    epsilon = sure * SURE + np.array([0.5, 2.0, 2.9, 3.5, 4.9, 5.5, 7.9, 9.5])
-    exact = np.array([truth(sure, 20, x) for x in epsilon])
+@pytest.mark.parametrize("large", LAWS, ids=str)
+def test_any_cut_gives_a_bound(large):
+    """Estimates of log delta from 0 to -40 cut the law at many places."""
+    sure = 10
+    loss, epsilon = composition(sure, large), sure * SURE + EPSILON
+    exact = np.array([truth(sure, large, x) for x in epsilon])
     of = batch(loss, epsilon)
-    least = np.full(len(epsilon), np.inf)
     with kernel(), jax.numpy_rank_promotion("allow"), np.errstate(all="ignore"):
         laws = lanes_last(laws_of(of)[0])
-        for unit in (-2.0, -5.0, -9.0, -14.0, -20.0, -40.0):
+        for unit in (0.0, -5.0, -9.0, -14.0, -20.0, -28.6, -40.0):
             at = np.full(len(epsilon), unit)
             parts = by_number._parts(laws, at)
             none = log_least_delta(parts.whole, epsilon)
             found = by_number._upper(of.terms, parts, at, epsilon, none)
             assert np.all(found >= exact - 1e-12), (unit, found - exact)
-            least = np.minimum(least, found)
-    assert np.all(least - exact < 3.0), least - exact
 
 
-@pytest.mark.parametrize("sure", [0, 10])
-def test_few_atoms(sure):
-    """None, one and two large losses decide."""
-    loss = composition(sure, 20)
-    epsilon = sure * SURE + np.array([0.5, 2.0, 2.9, 3.5, 4.9, 5.5, 7.9, 9.5])
-    exact = np.array([truth(sure, 20, x) for x in epsilon])
-    lower, upper = bracket("log delta", loss, epsilon)
-    assert np.all((upper >= exact - 1e-12) & (upper < exact + 0.05)), upper - exact
+@pytest.mark.parametrize("large", LAWS, ids=str)
+def test_few_atoms(large):
+    loss = composition(0, large)
+    exact = np.array([truth(0, large, x) for x in EPSILON])
+    lower, upper = bracket("log delta", loss, EPSILON)
+    assert np.all(upper >= exact - 1e-12), upper - exact
+    # One rare loss decides.
+    assert large != LAWS[2] or np.all(upper[:3] < exact[:3] + 1e-3)
     assert np.all(lower <= exact + 1e-12), lower - exact
     lower, upper = bracket("epsilon", loss, np.exp(exact))
-    assert np.all((lower <= epsilon) & (epsilon <= upper))
+    assert np.all((lower <= EPSILON) & (upper + 1e-12 >= EPSILON))
 
 
-# Noise, q, steps, epsilon; log delta by convolutions on a grid, its error; nats above it.
+# Noise, q, steps, epsilon; log delta by convolutions on a grid or proved, its error; nats above.
 CONVOLVED = [
     (dp.Gaussian(0.4), 1e-5, 1e3, 0.85510639, -13.81597, 1e-4, 5e-4),
     (dp.Gaussian(0.7), 1e-6, 1e5, 1.0, -51.0796772, 1e-5, 0.1),
@@ -102,6 +108,7 @@ MORE = [
     (dp.Gaussian(0.7), 1e-6, 1e5, 2.0, -60.255486, 1e-5, 0.15),
     (dp.Gaussian(0.753), 9.4e-7, 2749.0, 0.1027015, -43.8628, 2e-3, 0.1),
     (dp.Gaussian(0.676), 1.9e-7, 132.0, 2.5816132, -81.2754, 1e-4, 0.1),
+    (dp.DiscreteGaussian(0.393), 1e-6, 2219.0, 2.571508, -35.29591, 1e-4, 0.05),
     (dp.FlippedHuber(0.94, 1.0), 2.5e-5, 10.0, 0.7519, -66.2251, 1e-4, 0.12),
     (dp.FlippedHuber(0.3, 1.0), 1e-5, 100.0, 2.0, -95.8175, 1e-4, 0.15),
 ]
@@ -120,9 +127,7 @@ def test_one_rare_loss_decides(row):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "noise", [dp.Staircase(14.0, 1.0, 0.3), dp.DiscreteGaussian(0.393)], ids=str
-)
+@pytest.mark.parametrize("noise", [dp.Staircase(14.0, 1.0, 0.3), dp.DiscreteLaplace(0.1)], ids=str)
 def test_lanes_of_a_batch_are_lanes_alone(noise):
     loss = 2000 * dp.privacy_loss(dp.Mechanism(noise, 1.0, 1e-6, "remove"))
     for question, values in (("log delta", [0.5, 1.0, 2.6]), ("epsilon", [1e-4, 1e-9, 1e-14])):

@@ -5,7 +5,8 @@ stays wide. Each release's law is multiplied by the smooth step
 
     erfc(sinh(log(l / c)) / w) / 2 = erfc((l / c - c / l) / (2 w)) / 2,
 
-which is 1 for small losses and falls like e^(-l^2) for large ones. n releases exceed c e^(-2 w),
+which is 1 for small losses and falls like e^(-l^2) for large ones; a law of atoms ends sharply. n
+releases exceed c e^(-2 w),
 where it begins to fall, with probability e^-depth. The dropped probability, which has the error of
 both rules in it, is added to delta, and is far below it; or `by_number` counts the dropped losses.
 """
@@ -61,15 +62,19 @@ def cut(laws: Any, depth: Reals) -> Cut:
     start, end = (xp.log(xp.where(absent, x, y)) for x, y in ((1.0, start), (2.0, end)))
     width = xp.minimum(0.25 * (end - start), WIDEST)
     centre = start + 2.0 * width
+    is_rare = (log_beyond <= -depth) & (log_mass > -xp.inf)
+    first = xp.min(xp.where(is_rare, loss, xp.inf), 0)
+    are_atoms = xp.all(xp.isinf(laws.log_density), 0)
 
     def log_kept(loss: Reals) -> Reals:
         place = xp.log(xp.maximum(loss, LEAST_LOSS)) - centre
         kept = xp.log(0.5 * special.erfc(xp.sinh(place) / width))
-        return xp.where(absent, 0.0, xp.maximum(kept, NOTHING))
+        kept = xp.where(absent, 0.0, xp.maximum(kept, NOTHING))
+        return xp.where(are_atoms, xp.where(loss < first, 0.0, NOTHING), kept)
 
     kept, check_kept = log_kept(laws.loss), log_kept(laws.check_loss)
-    first, check = _dropped(laws.log_mass, kept), _dropped(laws.check_mass, check_kept)
-    each = first + 3.0 * xp.abs(first - check)
+    each, check = _dropped(laws.log_mass, kept), _dropped(laws.check_mass, check_kept)
+    each = each + 3.0 * xp.abs(each - check)
     dropped = xp.where(laws.number == 0, 0.0, laws.number * each)
     return Cut(kept, check_kept, xp.log(xp.sum(dropped, 0)))
 
