@@ -57,7 +57,6 @@ _SHARES = 2.0 ** -np.arange(12.0)[:, None]
 # Nats below twice delta of two rare losses at most, and below delta of the last cell. measured:
 # a smooth cut drops less than it may, and a lower one leaves a lighter body
 _BELOW, _FAR = 2.0, 8.0
-_ROUNDS = 2  # of an estimate of delta and its cut. measured: a third changes .01 nats
 _CLOSE = 1e-7  # of epsilon, relative. chosen
 _REACH = 1e-12  # least epsilon tried, over the largest. chosen
 # Of a sum of cells, relative. derived: 4 ulp each, and 700 of a logarithm
@@ -94,23 +93,25 @@ def engine(question: Question) -> Engine:
 
 
 def _log_delta(terms: Terms, lanes: Lanes) -> LogBounds:
-    """Bounds on log delta at epsilons >= 0."""
-    epsilon, least, log_finite = lanes.value, lanes.known.upper, lanes.rows.log_finite
-    lower = _lower(terms, epsilon)
-    guess = xp.where(lower > -xp.inf, lower, least)
-    for _ in range(_ROUNDS):
-        parts = _parts(lanes.rows, guess)
-        found = _upper(terms, parts, guess, epsilon, log_least_delta(parts.whole, epsilon))
-        guess = least = xp.where(found < least, found, least)
-    none = curve.log_delta_bounds(OF_LAWS, parts.body, epsilon, xp.full_like(guess, xp.nan), 1)
-    found = _upper(terms, parts, guess, epsilon, none.upper + log_finite)
-    return LogBounds(xp.maximum(lower, none.lower + log_finite), xp.fmin(found, least))
+    """Bounds on log delta at epsilons >= 0, from two estimates of delta and their cuts."""
+    laws: Any = lanes.rows
+    epsilon, first = lanes.value, _lower(terms, lanes.value)
+    unit = xp.where(first > -xp.inf, first, lanes.known.upper)
+    parts = _parts(laws, unit)
+    found = _upper(terms, parts, unit, epsilon, log_least_delta(parts.whole, epsilon))
+    least = xp.fmin(found, lanes.known.upper)
+    parts = _parts(laws, least)
+    body = curve.log_delta_bounds(OF_LAWS, parts.body, epsilon, xp.full_like(unit, xp.nan), 1)
+    none = xp.fmin(body.upper + laws.log_finite, log_least_delta(parts.whole, epsilon))
+    found = _upper(terms, parts, least, epsilon, none)
+    return LogBounds(xp.fmax(first, body.lower + laws.log_finite), xp.fmin(found, least))
 
 
 def _epsilon(terms: Terms, lanes: Lanes) -> LogBounds:
     """Bounds on the least epsilon at each delta."""
+    laws: Any = lanes.rows
     goal = xp.log(lanes.value)
-    parts = _parts(lanes.rows, goal)
+    parts = _parts(laws, goal)
     high = xp.where(lanes.known.upper < xp.inf, lanes.known.upper, 1.0 / _REACH)
 
     def above(epsilon: Reals) -> Reals:
@@ -146,7 +147,7 @@ def _parts(laws: Laws, log_delta: Reals) -> _Parts:
     tilts = xp.broadcast_to(_TILTS, (_TILTS.size, *log_delta.shape))
     whole, others = by_tilts(at, nodes, tilts)
     rare = xp.exp(laws.log_lost(place)) - laws.log_finite
-    return _Parts(body, Bounds(_TILTS, whole), others, xp.log(rare * (1.0 + _ROUNDED)))
+    return _Parts(body, Bounds(xp.asarray(_TILTS), whole), others, xp.log(rare * (1.0 + _ROUNDED)))
 
 
 def _upper(terms: Terms, parts: _Parts, unit: Reals, epsilon: Reals, none: Reals) -> Reals:

@@ -6,9 +6,9 @@ stays wide. Each release's law is multiplied by the smooth step
     erfc(sinh(log(l / c)) / w) / 2 = erfc((l / c - c / l) / (2 w)) / 2,
 
 which is 1 for small losses and falls like e^(-l^2) for large ones; a law of atoms ends sharply. n
-releases exceed c e^(-2 w),
-where it begins to fall, with probability e^-depth. The dropped probability, which has the error of
-both rules in it, is added to delta, and is far below it; or `by_number` counts the dropped losses.
+releases exceed c e^(-2 w), where it begins to fall, with probability e^-depth. The dropped
+probability, with the difference of both rules, is added to delta, and far below it; or `by_number`
+counts the dropped losses.
 """
 
 from __future__ import annotations
