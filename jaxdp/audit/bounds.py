@@ -9,7 +9,8 @@ Nasr et al., Tight auditing of differentially private machine learning, USENIX S
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ from jaxdp.mechanism import Mechanism
 # Thresholds that are tried, as shares of all scores. chosen: dense in both tails
 _TAIL = np.geomspace(1e-4, 0.5, 40)
 _SHARES = np.concatenate([[0.0], _TAIL, 1.0 - _TAIL, [1.0]])
+# Needed outputs that are shown. chosen: no file has more
+_MOST_OUTPUTS = 5e14
 
 
 class Event(NamedTuple):
@@ -44,14 +47,16 @@ class Rates(NamedTuple):
     upper: np.ndarray
 
 
-def clopper_pearson(hits: Any, false_hits: Any, trials: int, alpha: float) -> Rates:
-    """Bounds that each fail with probability alpha / 2 at most."""
+def clopper_pearson(hits: Sequence[Any], trials: Sequence[int], alpha: float) -> Rates:
+    """Bounds from counts of the event under either neighbour; each fails with alpha / 2 at most."""
     special = importlib.import_module("scipy.special")  # of JAX's own dependencies
-    hits, false_hits = np.asarray(hits, float), np.asarray(false_hits, float)
-    lower = special.betaincinv(np.maximum(hits, 0.5), trials - hits + 1.0, 0.5 * alpha)
-    room = np.maximum(trials - false_hits, 0.5)
+    true_hits, false_hits = (np.asarray(counts, float) for counts in hits)
+    count, false_count = trials
+    lower = special.betaincinv(np.maximum(true_hits, 0.5), count - true_hits + 1.0, 0.5 * alpha)
+    room = np.maximum(false_count - false_hits, 0.5)
     upper = special.betaincinv(false_hits + 1.0, room, 1.0 - 0.5 * alpha)
-    return Rates(np.where(hits > 0, lower, 0.0), np.where(false_hits < trials, upper, 1.0))
+    lower = np.where(true_hits > 0, lower, 0.0)
+    return Rates(lower, np.where(false_hits < false_count, upper, 1.0))
 
 
 def least_epsilon(rates: Rates, delta: float) -> np.ndarray:
@@ -75,7 +80,7 @@ def best_event(
     """The event whose `bound` from its rates is the largest, of all scores and thresholds."""
     best_value, event = -1.0, Event("none", np.inf, 1, True)
     for name, (first, second) in scores.items():
-        trials = len(first)
+        sizes = (len(first), len(second))
         grid = np.unique(np.quantile(np.concatenate([first, second]), _SHARES, method="nearest"))
         for sign in (1, -1):
             counts = [
@@ -83,8 +88,8 @@ def best_event(
                 for values in (first, second)
             ]
             for of_first in (True, False):
-                hits, false_hits = counts if of_first else counts[::-1]
-                value = bound(clopper_pearson(hits, false_hits, trials, alpha))
+                order = 1 if of_first else -1
+                value = bound(clopper_pearson(counts[::order], sizes[::order], alpha))
                 index = int(np.argmax(value))
                 if value[index] > best_value:
                     best_value = float(value[index])
@@ -97,8 +102,8 @@ def rates_of(event: Event, first: np.ndarray, second: np.ndarray, alpha: float) 
     counts = [
         np.asarray((event.sign * x >= event.sign * event.threshold).sum()) for x in (first, second)
     ]
-    hits, false_hits = counts if event.of_first else counts[::-1]
-    return clopper_pearson(hits, false_hits, len(first), alpha)
+    order = 1 if event.of_first else -1
+    return clopper_pearson(counts[::order], (len(first), len(second))[::order], alpha)
 
 
 class Terms(NamedTuple):
@@ -113,6 +118,39 @@ class Terms(NamedTuple):
     def has_claim(self) -> bool:
         """True if there is a claim to refute."""
         return min(self.claimed, self.claimed_mu) < np.inf
+
+    @property
+    def alpha(self) -> float:
+        """Rate of false alarms of a test: two tests fail together as often as one does alone."""
+        return (1.0 - self.confidence) / (2.0 if self.claimed_mu < np.inf else 1.0)
+
+
+def require_trials(terms: Terms, first: int, second: int) -> None:
+    """`ValueError` if no test on so many outputs could exceed the claim, or 0 without one.
+
+    n outputs that an event tells apart give P = a^(1/n) and Q = 1 - P with a = alpha / 2. The
+    claimed epsilon is exceeded if -log P < log(1 + (1 - delta) / (e^epsilon + delta)), mu if
+    P > Phi(mu / 2).
+    """
+    special = importlib.import_module("scipy.special")
+    claimed = terms.claimed if terms.has_claim else 0.0
+    sizes = (first - first // 2, second - second // 2)  # of the halves that give the bounds
+    extreme = [
+        clopper_pearson((sizes[::order][0], 0), sizes[::order], terms.alpha) for order in (1, -1)
+    ]
+    for rates in extreme:
+        if least_epsilon(rates, terms.delta) > claimed or least_mu(rates) > terms.claimed_mu:
+            return
+    with np.errstate(over="ignore"):
+        of_epsilon = np.log1p((1.0 - terms.delta) / (np.exp(claimed) + terms.delta))
+    largest = max(of_epsilon, -special.log_ndtr(0.5 * terms.claimed_mu))
+    least = -np.log(0.5 * terms.alpha) / largest if largest else np.inf
+    needed = f"{2 * math.floor(least) + 1:,}" if least < _MOST_OUTPUTS else "more than 1e15"
+    what = "refute the claim" if terms.has_claim else "give a bound above 0"
+    raise ValueError(
+        f"there must be at least {needed} outputs of either data set, got {first:,} and "
+        f"{second:,}: fewer cannot {what}, whatever they are"
+    )
 
 
 def as_claim(claim: Any, delta: float | None) -> Any:

@@ -67,6 +67,21 @@ def outputs_of(
     return padded
 
 
+def rows_of(name: str, outputs: Any) -> np.ndarray:
+    """Outputs that were made elsewhere as rows of finite numbers; else `ValueError`."""
+    try:
+        values = np.asarray(outputs, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be an array of numbers") from None
+    if values.ndim not in (1, 2) or values.shape[1:] == (0,):
+        raise ValueError(
+            f"{name} must be (trials,) numbers or (trials, size) rows, got shape {values.shape}"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name} must hold finite numbers, got NaN or infinity")
+    return values.reshape(len(values), *values.shape[1:] or (1,))
+
+
 def _rows(output: Any, count: int | None) -> np.ndarray:
     """An output for each of `count` keys as flat rows of finite numbers; None: for one key."""
     flat = [np.zeros((1 if count is None else count, 0))]

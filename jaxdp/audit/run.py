@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+import numpy.typing as npt
 
 from jaxdp._core import checks
 from jaxdp._core.random_key import key_or_new
@@ -28,9 +29,10 @@ from jaxdp.audit.bounds import (
     least_epsilon,
     least_mu,
     rates_of,
+    require_trials,
     terms_of,
 )
-from jaxdp.audit.outputs import outputs_of, require_neighbours
+from jaxdp.audit.outputs import outputs_of, require_neighbours, rows_of
 from jaxdp.mechanism import Mechanism
 
 
@@ -108,52 +110,101 @@ def run(
     if trials < 4:
         raise ValueError(f"trials must be at least 4, got {trials}")
     require_neighbours(neighbours)
-    if claim is None and isinstance(mechanism, Mechanism):
-        claim = mechanism
+    claim = mechanism if claim is None and isinstance(mechanism, Mechanism) else claim
     terms = terms_of(as_claim(claim, delta), delta, confidence)
-    first, second = (
+    pair = (
         outputs_of(mechanism, data, jax.random.split(run_key, trials), chunk, progress)
         for data, run_key in zip(neighbours, keys, strict=True)
     )
-    return _audit_of(first, second, terms, low_bits)
+    choosing, testing = zip(*(np.split(x, [trials // 2]) for x in pair), strict=True)
+    return _audit_of(choosing, testing, terms, low_bits)
 
 
-def _audit_of(first: np.ndarray, second: np.ndarray, terms: Terms, low_bits: bool) -> Audit:
-    """Tests that are chosen on the first half of the outputs, and their bounds from the other."""
-    trials, longest = len(first), max(first.shape[1], second.shape[1])
-    first, second = (
-        np.pad(x, ((0, 0), (0, longest - x.shape[1])), constant_values=np.nan)
-        for x in (first, second)
-    )
-    both = np.concatenate([first, second])
+def of_outputs(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    *,
+    delta: float | None = None,
+    claim: Any = None,
+    confidence: float = 0.95,
+    key: Key | None = None,
+    low_bits: bool = False,
+) -> Audit:
+    """A lower confidence bound on epsilon, from outputs that were made elsewhere.
+
+    Args:
+        first, second: outputs on two neighbouring data sets, (trials,) numbers or (trials, size)
+            rows; each of a run of its own. They can differ in number.
+        delta, claim, confidence: as in `run`; no claim by default.
+        key: of the random half that chooses the test, so that sorted outputs do no harm; None
+            takes one from the operating system.
+        low_bits: True adds the score that reads the last floating-point bits; see `run`. They are
+            those of the mechanism only if its outputs were stored with all of their digits.
+
+    Returns:
+        An `Audit`; its `trials` are those of the shorter argument. A claim that is not refuted is
+        not proved.
+
+    Row i of both can share randomness, as from one seed: it is in the same half of both. A run
+    without an output must have a number of its own: leaving it out can refute a true claim.
+    `ValueError` for outputs that are not finite or constant, and where so few could refute nothing.
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import jaxdp as dp
+    >>> noise = np.random.default_rng(0).laplace(0.0, 0.5, (2, 2000))
+    >>> found = dp.audit.of_outputs(noise[0], noise[1] + 1.0, claim=dp.PureDP(1.0),
+    ...     key=jax.random.key(0))
+    >>> found.finding
+    'refuted by the values of an output'
+    """
+    terms = terms_of(as_claim(claim, delta), delta, confidence)
+    pair = [rows_of(name, x) for name, x in (("first", first), ("second", second))]
+    sizes = [len(outputs) for outputs in pair]
+    require_trials(terms, *sizes)
+    words = np.asarray(jax.random.key_data(key_or_new(key)))
+    order = np.random.default_rng(words).permutation(max(sizes))
+    # One order of all rows, cut where the shorter argument has its half.
+    cut = np.flatnonzero(order < min(sizes))[min(sizes) // 2]
+    halves = (order[:cut], order[cut:])
+    choosing, testing = ([x[rows[rows < len(x)]] for x in pair] for rows in halves)
+    return _audit_of(choosing, testing, terms, low_bits)
+
+
+def _audit_of(
+    choosing: Sequence[np.ndarray], testing: Sequence[np.ndarray], terms: Terms, low_bits: bool
+) -> Audit:
+    """Tests that are chosen on some outputs of both neighbours, and their bounds from others."""
+    halves = (*choosing, *testing)
+    longest = max(x.shape[1] for x in halves)
+    halves = [
+        np.pad(x, ((0, 0), (0, longest - x.shape[1])), constant_values=np.nan) for x in halves
+    ]
+    both = np.concatenate(halves)
     if np.array_equal(both, np.broadcast_to(both[:1], both.shape), equal_nan=True):
-        raise ValueError("mechanism must return different outputs, got one constant output")
-    half = trials // 2
-    view = view_of(first[:half], second[:half])
-    pairs = [scores_of(x, view, low_bits) for x in (first, second)]
-    choosing = {name: (pairs[0][name][:half], pairs[1][name][:half]) for name in pairs[0]}
-    has_mu = terms.claimed_mu < np.inf
-    # Two tests fail together with the probability that one of them has alone.
-    alpha = (1.0 - terms.confidence) / (2.0 if has_mu else 1.0)
+        raise ValueError("outputs must differ, got one constant output")
+    view = view_of(*halves[:2])
+    scores = [scores_of(x, view, low_bits) for x in halves]
+    chosen = {name: (scores[0][name], scores[1][name]) for name in scores[0]}
+    has_mu, alpha = terms.claimed_mu < np.inf, terms.alpha
 
     def found_by(event: Event) -> tuple[str, Rates]:
-        there, other = (scores[event.score][half:] for scores in pairs)
+        there, other = (half[event.score] for half in scores[2:])
         return event.score, rates_of(event, there, other, alpha)
 
     def guess(rates: Rates) -> np.ndarray:
         # Where epsilon is 0 throughout, the event with the larger mu is the better guess.
         return least_epsilon(rates, terms.delta) + 1e-3 * least_mu(rates)
 
-    score, rates = found_by(best_event(choosing, alpha, guess))
-    of_mu, rates_of_mu = (
-        found_by(best_event(choosing, alpha, least_mu)) if has_mu else (score, rates)
-    )
+    score, rates = found_by(best_event(chosen, alpha, guess))
+    of_mu, rates_of_mu = found_by(best_event(chosen, alpha, least_mu)) if has_mu else (score, rates)
     epsilon, mu = float(least_epsilon(rates, terms.delta)), float(least_mu(rates_of_mu))
     proofs = [of_mu] if mu > terms.claimed_mu else []
     proofs += [score] if epsilon > terms.claimed else []
     # A proof that is not of floating point says more.
     score = min(proofs, key=lambda name: name == LOW_BITS, default=score)
     finding = f"refuted by {FAULTS[score]}" if proofs else "not refuted: the test may be weak"
+    trials = min(len(x) + len(y) for x, y in zip(choosing, testing, strict=True))
     if not terms.has_claim:
         return Audit(epsilon, mu, *terms, None, score, trials, "no claim to refute")
     return Audit(epsilon, mu, *terms, bool(proofs), score, trials, finding)
@@ -196,12 +247,15 @@ def scores_of(outputs: np.ndarray, view: View, low_bits: bool) -> dict[str, np.n
     present = ~np.isnan(outputs)
     along = _along(outputs, view.direction)
     ordered = np.sort(outputs, axis=1)
+    with np.errstate(over="ignore"):  # infinite scores are the largest
+        distance = np.abs(along - view.centre)
+        norm = np.linalg.norm(np.nan_to_num(outputs), axis=1)
     scores = {
         "length": present.sum(axis=1).astype(float),
         "repeats": (ordered[:, 1:] == ordered[:, :-1]).sum(axis=1).astype(float),
         "projection": along,
-        "distance": np.abs(along - view.centre),
-        "norm": np.linalg.norm(np.nan_to_num(outputs), axis=1),
+        "distance": distance,
+        "norm": norm,
     }
     return scores | ({LOW_BITS: _lowest_bits(outputs)} if low_bits else {})
 
@@ -212,11 +266,13 @@ def _along(outputs: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
 def _direction(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Difference of means over the covariance, or over the variances of long outputs (Fisher)."""
+    if first.shape[1] == 1:
+        return np.ones(1)  # numbers of any size keep their order
     a, b = (np.nan_to_num(x) for x in (first, second))
     gap = a.mean(axis=0) - b.mean(axis=0)
     spread = 0.5 * (a.var(axis=0) + b.var(axis=0))
     ridge = 1e-12 * spread.mean() + 1e-300
-    if 1 < gap.size <= _LONGEST:
+    if gap.size <= _LONGEST:
         centred = np.concatenate([a - a.mean(axis=0), b - b.mean(axis=0)])
         return np.linalg.lstsq(
             centred.T @ centred / len(centred) + ridge * np.eye(gap.size), gap, rcond=None

@@ -40,22 +40,12 @@ _RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "steps": ("be a whole number of 0 or more", lambda x: x >= 0 and x == math.floor(x)),
 }
 _KINDS = {
-    "noise_multiplier": "positive",
-    "epsilon": "at least 0",
-    "delta": "probability",
-    "sensitivity": "positive",
-    "count": "count",
-    "dataset_size": "count",
-    "batch_size": "positive",
-    "epochs": "at least 0",
-    "sampling_prob": "probability",
+    **dict.fromkeys(("noise_multiplier", "sensitivity", "batch_size", "seconds"), "positive"),
+    **dict.fromkeys(("epsilon", "epochs", "alpha"), "at least 0"),
+    **dict.fromkeys(("delta", "sampling_prob"), "probability"),
+    **dict.fromkeys(("count", "dataset_size", "resolution", "chunk"), "count"),
+    **dict.fromkeys(("batch_size_limit", "group_size"), "count"),
     "steps": "steps",
-    "resolution": "count",
-    "seconds": "positive",
-    "alpha": "at least 0",
-    "chunk": "count",
-    "batch_size_limit": "count",
-    "group_size": "count",
 }
 # Arguments of functions that are options here under the same name.
 _OPTIONS = (
@@ -173,10 +163,13 @@ def check_schedule(options: Mapping[str, Any]) -> None:
         raise ValueError("give either --epochs or --steps")
 
 
-def exit_on_error(command: str, work: Callable[[], Any], *, reads_records: bool = False) -> Any:
+def exit_on_error(
+    command: str, work: Callable[[], Any], *, reads_records: bool = False, failed: int = 1
+) -> Any:
     """work(); an error is one line that names the command, and an exit code.
 
-    reads_records: show the messages of our own errors alone, and catch all.
+    reads_records: show the messages of our own errors alone, and catch all. failed: the exit code
+    of errors that are not of bad values.
     """
     caught = Exception if reads_records else _ERRORS
     try:
@@ -185,7 +178,8 @@ def exit_on_error(command: str, work: Callable[[], Any], *, reads_records: bool 
         is_shown = not reads_records or _is_our_own(error)
         text = _with_flags(" ".join(str(error).split())) if is_shown else _hidden(error)
         typer.echo(f"jaxdp {command}: {text}", err=True)
-        raise typer.Exit(2 if isinstance(error, TypeError | ValueError) else 1) from None
+        is_bad_value = isinstance(error, TypeError | ValueError)
+        raise typer.Exit(2 if is_bad_value else failed) from None
 
 
 def _is_our_own(error: Exception) -> bool:
@@ -243,6 +237,13 @@ def _infinite(value: Any) -> Any:
 
 def _any_true(marks: Any) -> bool:
     return any(map(_any_true, marks)) if isinstance(marks, list) else marks
+
+
+def rounded(value: float, digits: int, *, up: bool = True) -> str:
+    """Text of a bound with so many significant digits, rounded up or down."""
+    from jaxdp.dpsgd.statement import rounded_up
+
+    return rounded_up(value, digits) if up else rounded_up(-value, digits).lstrip("-")
 
 
 def wrapped(text: str) -> str:

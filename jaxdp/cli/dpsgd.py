@@ -16,6 +16,7 @@ from jaxdp.cli.base import (
     check_schedule,
     exit_on_error,
     library,
+    rounded,
     show,
     with_options,
     wrapped,
@@ -92,7 +93,7 @@ def register(app: typer.Typer) -> None:
 def epsilon(delta: Delta, source: Source, training: Training) -> None:
     """Compute the epsilon of a DP-SGD training, or of releases with any noise, at a delta."""
     value = _of_source("epsilon", {"delta": delta}, source, training)
-    text = f"epsilon = {_rounded_up(value, 6)} nats"
+    text = f"epsilon = {rounded(value, 6)} nats"
     _show({"delta": delta, **source.given}, training, {"epsilon": value}, text)
 
 
@@ -100,14 +101,14 @@ def delta(epsilon: Epsilon, source: Source, training: Training) -> None:
     """Compute the delta of a DP-SGD training, or of releases with any noise, at an epsilon."""
     value = _of_source("delta", {"epsilon": epsilon}, source, training)
     inputs = {"epsilon": epsilon, **source.given}
-    _show(inputs, training, {"delta": value}, f"delta = {_rounded_up(value, 6)}")
+    _show(inputs, training, {"delta": value}, f"delta = {rounded(value, 6)}")
 
 
 def calibrate(epsilon: Epsilon, delta: Delta, training: Training) -> None:
     """Compute the smallest noise multiplier of a DP-SGD training for (epsilon, delta)."""
     inputs = {"epsilon": epsilon, "delta": delta}
     value = _number("calibrate", "noise_multiplier", inputs, training)
-    text = f"noise multiplier = {_rounded_up(value, 8)}"
+    text = f"noise multiplier = {rounded(value, 8)}"
     _show(inputs, training, {"noise_multiplier": value}, text)
 
 
@@ -195,12 +196,6 @@ def _answer(question: str, inputs: dict[str, float], training: Training) -> Any:
     check({**inputs, **schedule})
     check_schedule(schedule)
     return getattr(library().dpsgd, question)(**inputs, **schedule)
-
-
-def _rounded_up(value: float, digits: int) -> str:
-    from jaxdp.dpsgd.statement import rounded_up
-
-    return rounded_up(value, digits)
 
 
 def _show(inputs: dict[str, Any], training: Training, answer: dict[str, Any], text: str) -> None:

@@ -1,6 +1,8 @@
 """`jaxdp ledger`: the spent part of a budget in a file."""
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,11 +14,16 @@ from jaxdp.cli.base import (
     exit_on_error,
     in_columns,
     library,
+    rounded,
     show,
     with_options,
     wrapped,
 )
 
+# Names of the numbers of a guarantee, by its kind.
+_NAMES = {"ZCDP": ("xi", "rho"), "GDP": ("mu",), "PureDP": ("epsilon",)}
+# Printed digits of a number. chosen: more are no help to a reader
+_PRECISION = 4
 # Digits of a SHA-256 that are printed. chosen: enough to compare by eye, --json has all
 _DIGITS = 12
 
@@ -34,12 +41,16 @@ class NewBudget:
         float | None, typer.Option(help="Budget in zero-concentrated privacy, with --create.")
     ] = None
     epsilon: Annotated[
-        float | None, typer.Option(help="Budget with --delta and --create: kept as a GDP.")
+        float | None,
+        typer.Option(help="Budget with --delta and --create: kept as a mu, or --zcdp."),
     ] = None
     gdp: Annotated[float | None, typer.Option(help="Budget as mu of GDP, with --create.")] = None
     delta: Annotated[
         float, typer.Option(help="delta of the budget, and of the epsilon that is shown.")
     ] = 1e-6
+    zcdp: Annotated[
+        bool, typer.Option("--zcdp", help="Keep --epsilon and --delta as the largest rho.")
+    ] = False
 
 
 def run(
@@ -50,12 +61,19 @@ def run(
 ) -> None:
     """Make a ledger, or verify one and show its budget, the spent part and the charges."""
 
-    def work() -> dict[str, Any]:
+    def work() -> tuple[dict[str, Any], str]:
         check({"epsilon": budget.epsilon, "delta": budget.delta})
-        return _report(_created(file, budget) if create else _opened(file, budget), budget.delta)
+        ledger = _created(file, budget) if create else _opened(file, budget)
+        parts = _parts(ledger, budget.delta)
+        text = _text_of(ledger, parts, budget.delta)
+        if budget.zcdp:
+            pair = f"({budget.epsilon:g}, {budget.delta:g})-differential privacy"
+            total = f"rho = {float(ledger.budget.rho)!r} of zero-concentrated privacy in total"
+            text = f"{pair} allows {total}\n{text}"
+        return _report(ledger, parts, budget.delta), text
 
-    answer = exit_on_error("ledger", work)
-    show(as_json, answer, _text_of(answer))
+    answer, text = exit_on_error("ledger", work)
+    show(as_json, answer, text)
 
 
 def _created(file: Path, budget: NewBudget) -> Any:
@@ -68,72 +86,82 @@ def _created(file: Path, budget: NewBudget) -> Any:
     ((kind, size),) = given.items()
     if not 0 < size < float("inf"):
         raise ValueError(f"--{kind} must be above 0 and finite, got {size:g}")
-    dp = library()
+    if budget.zcdp and (kind != "epsilon" or not 0 < budget.delta < 1):
+        raise ValueError("--zcdp must be beside --epsilon, and --delta above 0 and below 1")
+    dp, pair = library(), (size, budget.delta)
     made = {
         "rho": lambda: dp.ZCDP(0.0, size),
         "gdp": lambda: dp.GDP(size),
-        "epsilon": lambda: dp.Budget(size, budget.delta),
+        "epsilon": lambda: dp.largest_zcdp(pair) if budget.zcdp else dp.Budget(*pair),
     }
     return dp.Ledger(file, made[kind]())
 
 
 def _opened(file: Path, budget: NewBudget) -> Any:
-    for name in ("rho", "epsilon", "gdp"):
-        if getattr(budget, name) is not None:
+    for name in ("rho", "epsilon", "gdp", "zcdp"):
+        if getattr(budget, name) not in (None, False):
             raise ValueError(f"--{name} is for --create: a ledger keeps its budget")
     return library().Ledger(file)
 
 
-def _report(ledger: Any, delta: float) -> dict[str, Any]:
-    """The ledger for programs: guarantees as kind and numbers, and as (epsilon, delta)."""
+def _parts(ledger: Any, delta: float) -> dict[str, tuple[Any, float]]:
+    """The budget, the spent and the remaining part, and the epsilon of each at delta."""
+    import jax
     import numpy as np
 
-    answer: dict[str, Any] = {"delta": delta}
     parts = {"budget": ledger.budget, "spent": ledger.spent(), "remaining": ledger.remaining()}
-    for name, guarantee in parts.items():
-        fields = {
-            f.name: np.asarray(getattr(guarantee, f.name)).tolist()
-            for f in dataclasses.fields(guarantee)
-        }
-        epsilon = float(guarantee.epsilon(delta))
+    batch = jax.tree.map(lambda *numbers: np.stack(numbers), *parts.values())
+    epsilons = np.asarray(batch.epsilon(delta))
+    if 0 < delta < 1:
+        # Fewer digits, if they satisfy delta, whose log is rounded, too.
+        shorter = np.array([float(f"{epsilon:.{_PRECISION}g}") for epsilon in epsilons])
+        is_met = batch.log_delta(shorter) <= math.nextafter(math.log(delta), -math.inf)
+        epsilons = np.where(is_met & (shorter < epsilons), shorter, epsilons)
+    pairs = zip(parts.items(), epsilons.tolist(), strict=True)
+    return {name: (part, epsilon) for (name, part), epsilon in pairs}
+
+
+def _report(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> dict[str, Any]:
+    """The ledger for programs: guarantees as kind and numbers, and as (epsilon, delta)."""
+    answer: dict[str, Any] = {"delta": delta}
+    for name, (guarantee, epsilon) in parts.items():
+        fields = {k: x.tolist() for k, x in vars(guarantee).items()}
         answer[name] = {"kind": type(guarantee).__name__, **fields, "epsilon": epsilon}
     charges = [dataclasses.asdict(charge) for charge in ledger.charges]
     return {**answer, "charges": charges, "digest": ledger.digest}
 
 
-def _text_of(answer: dict[str, Any]) -> str:
+def _text_of(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> str:
     """The ledger in words, and a table of its charges."""
-    from jaxdp.dpsgd.statement import rounded_up
-
-    delta, kind, lines = answer["delta"], answer["budget"]["kind"], []
-    for name, words in (("budget", "budget"), ("spent", "spent so far"), ("remaining", "left")):
-        part = answer[name]
-        numbers = {k: x for k, x in part.items() if k not in ("kind", "epsilon") and x != 0}
-        shown = ", ".join(f"{_symbol(k)} {_short(x)}" for k, x in numbers.items()) or "nothing"
-        epsilon = rounded_up(part["epsilon"], 4)
-        lines.append(f"{words}: {shown}; it implies ({epsilon}, {delta:g})-differential privacy")
+    kind, lines = type(ledger.budget).__name__, []
+    words = {"budget": "budget", "spent": "spent so far", "remaining": "left"}
+    for name, (guarantee, epsilon) in parts.items():
+        numbers = in_words(guarantee, up=name != "remaining")
+        implied = f"it implies ({rounded(epsilon, _PRECISION)}, {delta:g})-differential privacy"
+        lines.append(f"{words[name]}: {numbers}; {implied}")
     rows = [["time (UTC)", "name", "cost", "plan", "output"]]
-    for charge in answer["charges"]:
-        cost = _cost(kind, charge["cost"])
-        times = "" if charge["count"] == 1 else f"{charge['count']} x "
-        plan, outputs = charge["plan_sha256"] or "", charge["outputs"]
-        time = (charge["time"] or "").removesuffix("+00:00").replace("T", " ")
-        shown = [plan[:_DIGITS], ", ".join(output[:_DIGITS] for output in outputs)]
-        rows.append([time, charge["name"], times + cost, *shown])
+    for charge in ledger.charges:
+        times = "" if charge.count == 1 else f"{charge.count} x "
+        time = (charge.time or "").removesuffix("+00:00").replace("T", " ")
+        outputs = ", ".join(output[:_DIGITS] for output in charge.outputs)
+        cost = times + _words(kind, charge.cost)
+        rows.append([time, charge.name, cost, (charge.plan_sha256 or "")[:_DIGITS], outputs])
     table = in_columns(rows) if len(rows) > 1 else ["no charge"]
-    return "\n".join([wrapped("\n".join(lines)), *table, f"digest: {answer['digest']}"])
+    return "\n".join([wrapped("\n".join(lines)), *table, f"digest: {ledger.digest}"])
 
 
-def _cost(kind: str, cost: tuple[float, ...]) -> str:
-    """The cost of one release in the budget's kind."""
-    if kind == "ZCDP":
-        return f"rho {cost[1]:.4g}" + (f", xi {cost[0]:.4g}" if cost[0] else "")
-    return {"GDP": "mu ", "PureDP": "epsilon "}.get(kind, "") + _short(list(cost))
+def in_words(guarantee: Any, *, up: bool) -> str:
+    """A guarantee of a ledger's kind as "rho 0.02", rounded up or down."""
+    from jaxdp.adaptive.currency import numbers
+
+    return _words(type(guarantee).__name__, numbers(guarantee), up)
 
 
-def _symbol(name: str) -> str:
-    return {"epsilon_bound": "epsilon"}.get(name, name)
-
-
-def _short(value: Any) -> str:
-    return ", ".join(f"{x:.4g}" for x in (value if isinstance(value, list) else [value]))
+def _words(kind: str, sizes: Sequence[float], up: bool = True) -> str:
+    names = _NAMES.get(kind, ("",) * len(sizes))
+    texts = (
+        f"{n} {rounded(x, _PRECISION, up=up)}".strip()
+        for n, x in zip(names, sizes, strict=True)
+        if x != 0
+    )
+    return ", ".join(texts) or "nothing"

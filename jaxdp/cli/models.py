@@ -22,8 +22,8 @@ from jaxdp.cli.base import (
     with_options,
     wrapped,
 )
-from jaxdp.cli.records import Decimal, Delimiter, Encoding, Records, require_names
-from jaxdp.tables.labels import normal, number_in
+from jaxdp.cli.records import Dialect, Records, require_names
+from jaxdp.tables.labels import ColumnError, normal, number_in
 
 Model = Literal["lasso", "logistic"]
 
@@ -53,12 +53,10 @@ class Fit:
     ] = None
     alpha: Annotated[float, typer.Option(help="Strength of the penalty.")] = 0.01
     relation: Annotated[SolverRelation, typer.Option(help="Neighbouring relation.")] = "replace_one"
-    encoding: Encoding = "utf-8"
-    delimiter: Delimiter = ","
-    decimal: Decimal = "."
 
 
 def run(
+    dialect: Dialect,
     fit: Fit,
     out: Annotated[Path, typer.Option(help="The model, as JSON.")] = Path("model.json"),
     as_json: AsJson = False,
@@ -69,25 +67,30 @@ def run(
     def work() -> dict[str, Any]:
         check(options)
         check_output("out", out, fit.file)
-        names, features, cells = _read(fit)
-        bounds = _bounds("feature-bounds", fit.feature_bounds)
-        if len(bounds[0]) not in (1, len(names)):
-            raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one per feature")
-        settings = {**options, "feature_bounds": bounds}
-        if fit.model == "lasso":
-            ends = (
-                None if fit.target_bounds is None else _bounds("target-bounds", fit.target_bounds)
-            )
-            fitted = _lasso(settings, ends, features, cells)
-        else:
-            fitted = _logistic(settings, fit.classes, features, cells)
-        return _report(fitted, fit.model, names, settings)
+        records = Records(fit.file, **vars(dialect))
+        with records.located():
+            return _trained(fit, records, options)
 
     report = exit_on_error("train", work, reads_records=True)
     try:
         exit_on_error("train", lambda: write_atomically(out, as_text(report) + "\n"))
     finally:
         typer.echo(as_text(report) if as_json else _text_of(report, out))
+
+
+def _trained(fit: Fit, records: Records, options: dict[str, Any]) -> dict[str, Any]:
+    """The report of the model that is fitted to the records."""
+    names, features, cells = _read(fit, records)
+    bounds = _bounds("feature-bounds", fit.feature_bounds)
+    if len(bounds[0]) not in (1, len(names)):
+        raise ValueError(f"--feature-bounds must be one pair or {len(names)}, one per feature")
+    settings = {**options, "feature_bounds": bounds}
+    if fit.model == "lasso":
+        ends = None if fit.target_bounds is None else _bounds("target-bounds", fit.target_bounds)
+        fitted = _lasso(settings, ends, features, cells)
+    else:
+        fitted = _logistic(settings, fit.classes, features, cells)
+    return _report(fitted, fit.model, names, settings)
 
 
 def _lasso(settings: dict[str, Any], ends: Any, features: np.ndarray, cells: list[str]) -> Any:
@@ -167,10 +170,9 @@ def _text_of(report: dict[str, Any], out: Path) -> str:
     return wrapped("\n".join(lines))
 
 
-def _read(fit: Fit) -> tuple[list[str], np.ndarray, list[str]]:
+def _read(fit: Fit, records: Records) -> tuple[list[str], np.ndarray, list[str]]:
     """Names and values of the features, and the target's cells; no message shows a cell."""
     target = normal(fit.target)
-    records = Records(fit.file, fit.encoding, fit.delimiter, fit.decimal)
     columns = records.columns()
     records.require(target, "--target")
     cells = columns.pop(target)
@@ -188,7 +190,7 @@ def _read(fit: Fit) -> tuple[list[str], np.ndarray, list[str]]:
 def _number(cell: str, row: int, name: str) -> float:
     number = number_in(cell)
     if np.isnan(number):
-        raise ValueError(f"{name} must be a number, and is not one in record {row + 1}")
+        raise ColumnError(f"{name} must be a number, and is not one in record {row + 1}", row + 1)
     return number
 
 

@@ -19,6 +19,7 @@ from jaxdp.cli.base import (
     exit_on_error,
     in_columns,
     library,
+    rounded,
     show,
     with_options,
     wrapped,
@@ -119,14 +120,12 @@ def design(
         **proof._asdict(),
     }
     answer = as_text(inputs | fields)
-    from jaxdp.dpsgd.statement import rounded_up
-
     if out is not None:
         exit_on_error("optimal-noise", lambda: write_atomically(out, answer + "\n"))
     lines = [
-        f"expected {question.loss} loss <= {rounded_up(proof.loss_upper, 6)}",
-        f"no noise below    {rounded_up(-proof.loss_lower, 6).lstrip('-')}",
-        f"delta             <= {rounded_up(max(proof.deltas), 6)} at epsilon {question.epsilon:g}",
+        f"expected {question.loss} loss <= {rounded(proof.loss_upper, 6)}",
+        f"no noise below    {rounded(proof.loss_lower, 6, up=False)}",
+        f"delta             <= {rounded(max(proof.deltas), 6)} at epsilon {question.epsilon:g}",
         f"cells             {len(noise.weights)} of {float(noise.width):.6g}",
         *([] if proof.complete else ["stopped early: the noise is private, the bracket wide"]),
         *([] if out is None else [f"written to        {out}"]),

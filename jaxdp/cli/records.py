@@ -11,40 +11,40 @@ import gzip
 import itertools
 import re
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from jaxdp.cli import arrow_files
-from jaxdp.tables.labels import normal, number_in
-
-Encoding = Annotated[
-    str, typer.Option(help="Encoding of the CSV file: utf-8, cp1252, utf-16 and so on.")
-]
-Delimiter = Annotated[str, typer.Option(help="Mark between the cells of the CSV file, or tab.")]
-Decimal = Annotated[str, typer.Option(help="Decimal mark of the CSV file: a point or a comma.")]
+from jaxdp.tables.labels import ColumnError, normal, number_in
 
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
     """Delimiter, decimal mark and encoding of a CSV file."""
 
-    encoding: Encoding = "utf-8"
-    delimiter: Delimiter = ","
-    decimal: Decimal = "."
+    encoding: Annotated[str, typer.Option(help="Encoding of a CSV file, as cp1252 or utf-16.")] = (
+        "utf-8"
+    )
+    delimiter: Annotated[str, typer.Option(help="Mark between cells of a CSV file, or tab.")] = ","
+    decimal: Annotated[
+        str, typer.Option(help="Decimal mark of a CSV file: a point or a comma.")
+    ] = "."
 
 
 # Largest cell. derived: Python takes no more where a long has 32 bits
 _LARGEST_CELL = 2**31 - 1
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+# Other marks between cells: in words, and as a shell takes them.
+_SEPARATORS = {";": ("semicolons", '";"'), "\t": ("tabs", "tab"), "|": ("bars", '"|"')}
 _TABS = {"tab": "\t", "\\t": "\t"}
 # Records that are held at a time. chosen: some ten megabytes of a table of twelve columns
 CHUNK = 2**16
-# Numbers with a decimal comma, and with a point: "1.234" may be a thousand or one.
+# Numbers with a decimal comma, and with a point.
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?", re.ASCII)
 _POINT = re.compile(r"[+-]?\d*\.\d*(?:[eE][+-]?\d+)?", re.ASCII)
+_OTHER_MARKS = {".": ("comma", ",", _COMMA), ",": ("point", ".", _POINT)}
 
 
 class Records:
@@ -71,43 +71,63 @@ class Records:
             if name and name in self.names[:i]:
                 raise ValueError(
                     f"the columns of {file} must have names that differ, and columns "
-                    f"{self.names.index(name) + 1} and {i + 1} have one name"
+                    f"{self.names.index(name) + 1} and {i + 1} have one name: rename one of them, "
+                    "or delete its column"
                 )
 
     def chunks(
-        self, wanted: Iterable[str] | None = None, numbers: Iterable[str] = ()
+        self, wanted: Iterable[str] | None = None, numbers: Collection[str] = ()
     ) -> Iterator[dict[str, list[Any]]]:
         """The columns that are wanted, all that have a name if None, some records at a time.
 
-        numbers: columns of numbers, in which a decimal point is an error if commas are decimal.
+        numbers: columns of numbers, where the other decimal mark is an error.
         """
         chosen = {name for name in self.names if name and (wanted is None or name in wanted)}
         if self._is_arrow:
             for batch in arrow_files.batches(self.file, CHUNK):
                 yield {normal(n): x for n, x in batch.items() if normal(n) in chosen}
             return
-        places = [i for i, name in enumerate(self.names) if name in chosen]
-        strict = [self.names[i] in numbers for i in places]
+        places = {name: i for i, name in enumerate(self.names) if name in chosen}
         with contextlib.closing(self._rows()) as rows:
             self._header(rows)
-            is_first = True
-            while cells := self._columns(itertools.islice(rows, CHUNK), is_first):
-                is_first = False
-                columns = [cells[i] for i in places]
+            for before in itertools.count(0, CHUNK):
+                cells = self._columns(itertools.islice(rows, CHUNK), before == 0)
+                if not cells:
+                    return
+                columns = {name: cells[i] for name, i in places.items()}
+                for name in (name for name in columns if name in numbers):
+                    shown = places[name] + 1 if wanted is None else repr(name)
+                    self._check_decimals(columns[name], f"column {shown}", before)
                 if self._decimal == ",":
-                    columns = [
-                        [_with_point(cell, is_number) for cell in column]
-                        for column, is_number in zip(columns, strict, strict=True)
-                    ]
-                yield {self.names[i]: x for i, x in zip(places, columns, strict=True)}
+                    columns = {name: [*map(_with_point, x)] for name, x in columns.items()}
+                yield columns
 
     def columns(self) -> dict[str, list[Any]]:
         """All cells by column, without columns that have no name."""
         columns: dict[str, list[Any]] = {name: [] for name in self.names if name}
-        for chunk in self.chunks(numbers=columns):
-            for name, cells in chunk.items():
-                columns[name].extend(cells)
+        with self.located():
+            # A label may have a comma.
+            for chunk in self.chunks(numbers=columns if self._decimal == "," else ()):
+                for name, cells in chunk.items():
+                    columns[name].extend(cells)
         return columns
+
+    @contextlib.contextmanager
+    def located(self) -> Iterator[None]:
+        """A `ColumnError` becomes a `ValueError` with the file, and the place of the record."""
+        try:
+            yield
+        except ColumnError as error:
+            place = "" if error.record is None else f", {self.place(error.record - 1)}"
+            raise ValueError(f"{self.file}{place}: {error}") from None
+
+    def place(self, record: int) -> str:
+        """Where a record is, counted from 0: its last line in a CSV file."""
+        if self._is_arrow:
+            return f"record {record + 1}"
+        with contextlib.closing(self._rows()) as rows:  # the header is the first of them
+            line, _ = next(itertools.islice(rows, record + 1, None))
+        return f"line {line}"
 
     def require(self, name: str, place: str) -> None:
         """ValueError unless the header has the name."""
@@ -130,7 +150,9 @@ class Records:
     def _header(self, rows: Iterator[tuple[int, list[str]]]) -> list[str]:
         _, header = next(rows, (0, None))
         if header is None:
-            raise ValueError(f"{self.file} must begin with a header, and has no line")
+            raise ValueError(
+                f"{self.file} must begin with a header, the names of its columns, and has no line"
+            )
         names = [normal(name) for name in header]
         hint = self._hint(names)
         if len(names) == 1 and hint:
@@ -144,22 +166,40 @@ class Records:
             if len(row) != width:
                 raise ValueError(
                     f"every line of {self.file} must have {width} cells, as the first has; the "
-                    f"record that ends in line {line} has {len(row)}{self._hint(self.names)}"
+                    f"record that ends in line {line} has {len(row)}"
+                    + (
+                        self._hint(self.names)
+                        or ": correct it, or the first line; a cell that has "
+                        f"{self._words()} must stand in quotes"
+                    )
                 )
         if not lines:
             return [[] for _ in self.names] if is_first else []
         return [list(column) for column in zip(*(row for _, row in lines), strict=True)]
 
+    def _check_decimals(self, cells: list[str], column: str, before: int) -> None:
+        """ColumnError for a number with the other decimal mark: 1.234 may be a thousand, or one."""
+        name, mark, pattern = _OTHER_MARKS[self._decimal]
+        for i, cell in enumerate(cells):
+            if mark in cell and pattern.fullmatch(cell.strip()):
+                raise ColumnError(
+                    f"with --decimal {self._decimal} numbers must have no {name}, and record "
+                    f"{before + i + 1} of {column} has one: name the --decimal of the file, and "
+                    "write no marks of thousands",
+                    before + i + 1,
+                )
+
     def _words(self) -> str:
-        return {",": "commas", **_SEPARATORS}.get(self._delimiter, repr(self._delimiter))
+        words, _ = {",": ("commas", ""), **_SEPARATORS}.get(self._delimiter, ("marks", ""))
+        return words
 
     def _hint(self, names: list[str]) -> str:
         """A hint in words if the header separates names by another mark than the delimiter."""
-        for mark, words in _SEPARATORS.items():
+        for mark, (words, option) in _SEPARATORS.items():
             if mark != self._delimiter and any(mark in name for name in names):
                 return (
                     f": its first line has {words}, and cells must be separated by "
-                    f"{self._words()}: name its --delimiter"
+                    f"{self._words()}: add --delimiter {option}"
                 )
         return ""
 
@@ -174,14 +214,16 @@ class Records:
                 )
                 yield from ((reader.line_num, row) for row in reader if not lines.is_blank(row))
         except UnicodeError:
+            line = _undecoded(file, self._encoding)
             raise ValueError(
-                f"{file} must be text in {self._encoding}, and is not: name its --encoding, such "
-                "as cp1252"
+                f"{file} must be text in {self._encoding}, and line {line} is not: name its "
+                "--encoding, such as cp1252 or utf-16"
             ) from None
         except csv.Error:
             raise ValueError(
                 f"{file}: a quote that begins a cell must end it, and the record that begins after "
-                f"line {lines.end_of_last} has one that does not"
+                f"line {lines.end_of_last} has one that does not: correct it, or double a quote "
+                "within a cell"
             ) from None
         except (EOFError, gzip.BadGzipFile, zlib.error):
             raise ValueError(f"{file} must be a whole gzip file, as its name says") from None
@@ -189,12 +231,17 @@ class Records:
             csv.field_size_limit(usual)
 
 
-def _with_point(cell: str, is_number: bool) -> str:
+def _with_point(cell: str) -> str:
     """The cell with a decimal point, if it is a number with a decimal comma."""
-    text = cell.strip()
-    if is_number and _POINT.fullmatch(text):
-        raise ValueError("with --decimal , numbers must have no point, and a cell has one")
-    return text.replace(",", ".") if _COMMA.fullmatch(text) else cell
+    return cell.replace(",", ".") if _COMMA.fullmatch(cell.strip()) else cell
+
+
+def _undecoded(file: Path, encoding: str) -> int:
+    """The first line that has bytes of another encoding, or zeros."""
+    with contextlib.suppress(UnicodeError), _opened(file, encoding, "replace") as text:
+        bad = (i for i, line in enumerate(text, 1) if "\ufffd" in line or "\0" in line)
+        return next(bad, 1)
+    return 1  # UTF-16 without its mark
 
 
 def require_names(file: Path, names: list[str]) -> None:
@@ -206,7 +253,7 @@ def require_names(file: Path, names: list[str]) -> None:
 
 
 class _Lines:
-    """The lines of a text, with what the reader does not tell about them."""
+    """The lines of a text, and where the last record ended."""
 
     def __init__(self):
         self.text: Iterator[str] = iter(())
@@ -230,13 +277,13 @@ class _Lines:
         return len(row) <= 1 and not self._last.strip()
 
 
-def _opened(file: Path, encoding: str):
-    """The file as text; a mark of UTF-8 at its beginning is no part of it."""
+def _opened(file: Path, encoding: str, errors: str = "strict"):
+    """The file as text; without a mark of UTF-8 at its beginning."""
     try:
         codec = codecs.lookup(encoding).name
         codec_of_file = "utf-8-sig" if codec == "utf-8" else encoding
         opener: Any = gzip.open if file.suffix.lower() == ".gz" else open
-        text = opener(file, "rt", encoding=codec_of_file, newline="")
+        text = opener(file, "rt", encoding=codec_of_file, errors=errors, newline="")
     except LookupError:
         raise ValueError(
             f"--encoding must be an encoding of text, such as utf-8 or cp1252, got {encoding!r}"

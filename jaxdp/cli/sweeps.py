@@ -21,6 +21,7 @@ from jaxdp.cli.base import (
     in_columns,
     library,
     read_toml,
+    rounded,
     show,
     with_options,
 )
@@ -184,10 +185,8 @@ def _stripe(text: str) -> tuple[int, int]:
 
 def _table(values: Any) -> str:
     """A line a point, in columns; the quantity is rounded up."""
-    from jaxdp.dpsgd.statement import rounded_up
-
     names = [*values.dims, values.name]
     points = itertools.product(*(values[name].values for name in values.dims))
     rows = zip(points, values.values.ravel(), strict=True)
-    lines = [[*(f"{x:.9g}" for x in point), rounded_up(value, 6)] for point, value in rows]
+    lines = [[*(f"{x:.9g}" for x in point), rounded(value, 6)] for point, value in rows]
     return "\n".join(f"  {line}" for line in in_columns([names, *lines], ">"))

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shlex
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from jaxdp.cli.base import (
     with_options,
     wrapped,
 )
+from jaxdp.cli.ledgers import in_words
 from jaxdp.cli.records import Dialect, Records
 
 Data = Annotated[
@@ -67,8 +69,10 @@ def run(
             check_output("output", output, Path(table_plan.ledger))
         if dry_run:
             return *_expected(table_plan), None
-        chunks = Chunks(Records(file, **vars(dialect)), table_plan, progress)
-        table = library().tables.release(chunks, table_plan)
+        records = Records(file, **vars(dialect))
+        has_room(table_plan)
+        with records.located():
+            table = library().tables.release(Chunks(records, table_plan, progress), table_plan)
         rows = [row._asdict() for row in table.rows]
         paid = None if table.receipt is None else (table_plan.ledger, table.receipt)
         return _report(table_plan, rows), _lines(rows), paid
@@ -85,7 +89,7 @@ def run(
         exit_on_error("release", write, reads_records=True)
         lines += "" if output is None else f"\nwritten to {output}"
     finally:  # what was charged is shown
-        show(as_json, answer, lines + "\n" + wrapped(answer["guarantee"]))
+        show(as_json, answer, f"{lines}\n{wrapped(_bars(answer) + answer['guarantee'])}")
 
 
 class Chunks:
@@ -98,7 +102,7 @@ class Chunks:
                 key = "column" if name == entry.column else "column of cells"
                 records.require(name, f"{entry.where}: {key}")
             names.update(entry.columns)
-            numbers.update({entry.column} - {None})
+            numbers.update({entry.column} - {None} if entry.statistic != "count" else ())
             numbers.update(cells.column for cells in entry.cells if "numbers" in cells.kinds)
         if plan.person is not None:
             records.require(plan.person, "plan: person")
@@ -115,6 +119,34 @@ def read_plan(file: Path) -> Any:
     """The plan in a TOML file, with the SHA-256 of the file."""
     content = file.read_bytes()
     return library().tables.plan(read_toml(file))._replace(sha256=sha256_of(content))
+
+
+def has_room(plan: Any) -> bool | None:
+    """True if the plan's ledger has room for the table, None without one; else `ValueError`."""
+    if plan.ledger is None:
+        return None
+    from jaxdp.tables.release import cost_of
+
+    if not Path(plan.ledger).exists():
+        raise ValueError(
+            f"plan: ledger must be a file that is there, and {plan.ledger} is not: make it with "
+            f"jaxdp ledger {shlex.quote(plan.ledger)} --create and its budget"
+        )
+    ledger = library().Ledger(plan.ledger)
+    cost = cost_of(plan, ledger.budget)
+    if not ledger.would_fit(cost):
+        raise ValueError(
+            f"{plan.ledger} has {in_words(ledger.remaining(), up=False)} left, and the table costs "
+            f"{in_words(cost, up=True)}: nothing was charged or released; give the plan a smaller "
+            "budget, or release no more from this ledger"
+        )
+    return True
+
+
+def _bars(answer: dict[str, Any]) -> str:
+    """The meaning of the half widths."""
+    whose = "all half widths hold together" if answer["jointly"] else "each half width holds"
+    return f"{whose} with probability {answer['level']:g}\n"
 
 
 def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdp.tables.fields import LARGEST, flag_of, one_of
-from jaxdp.tables.labels import MISSING, Label, label_of, normal, overlap
+from jaxdp.tables.labels import MISSING, ColumnError, Label, label_of, normal, overlap
 
 CELL_KEYS = ("categories", "bins", "unit", "first", "last", "other")
 # Name of the cell of all records that are in no other one.
@@ -31,6 +31,7 @@ _PERIODS: dict[str, Callable[[datetime.date], int]] = {
     "quarter": lambda day: 4 * day.year + (day.month - 1) // 3,
     "year": lambda day: day.year,
 }
+UNITS = tuple(_PERIODS)
 # Names of periods by their numbers.
 _PERIOD_NAMES: dict[str, Callable[[int], str]] = {
     "day": lambda n: datetime.date.fromordinal(n).isoformat(),
@@ -45,7 +46,7 @@ class Cells(NamedTuple):
     """The cells of one column.
 
     names: of the cells, `other` last if `has_other`; labels, edges, unit: of categories, of bins or
-    of dates, whose first period has the number `first`; zone: in which times are dates.
+    of dates, whose first period has the number `first`; zone: the zone of dates.
     """
 
     column: str
@@ -59,7 +60,7 @@ class Cells(NamedTuple):
 
     @property
     def kinds(self) -> set[str]:
-        """What the column must hold, in the plural."""
+        """The kinds of values that the column must hold, in the plural."""
         if self.labels:
             return {"texts" if label.is_text else label.kind for label in self.labels}
         return {"numbers" if self.edges else "dates"}
@@ -68,7 +69,7 @@ class Cells(NamedTuple):
 class Sorter:
     """Sorts values of a column into its cells, any number of times.
 
-    `index` of a value that is in no cell is that of the cell of all others, or -1 without one.
+    A value that is in no cell has the index of the cell of all others, or -1 without one.
     """
 
     def __init__(self, cells: Cells):
@@ -93,16 +94,19 @@ class Sorter:
         return np.fromiter(indices, np.int64, len(values))
 
     def require_a_kind(self) -> None:
-        """`ValueError` if no value that was sorted could be in a cell, by its type."""
+        """`ColumnError` if no value that was sorted could be in a cell, by its type."""
         cells, found = self._cells, self._found
         kinds = {label.kind for label in cells.labels} or cells.kinds
         has_texts = any(label.is_text for label in cells.labels)
         if not found or any(k in kinds or (is_text and has_texts) for k, is_text in found):
             return
         words = "categories are" if cells.labels else "bins are" if cells.edges else "unit divides"
-        raise ValueError(
-            f"column {cells.column!r} must hold what its {words}, {_listed(cells.kinds)}, and "
+        example = {"numbers": ": write 1234.5", "dates": ": write 2025-12-31"}
+        kinds = _listed(cells.kinds)
+        raise ColumnError(
+            f"column {cells.column!r} must hold what its {words}, {kinds}, and "
             f"holds {_listed({kind for kind, _ in found})} alone: no record could be counted"
+            + example.get(kinds, "")
         )
 
     def _cell(self, value: Any) -> int:
@@ -116,7 +120,7 @@ class Sorter:
         return self._rest if found is None else found
 
     def _of_label(self, label: Label) -> int | None:
-        """The cell of a label; None where it is in no cell but that of all others."""
+        """The cell of a label; None if only the cell of all others holds it."""
         cells = self._cells
         if cells.labels:
             names = (label, *label.texts)
@@ -155,7 +159,7 @@ def cells_of(
     elif kind == "bins":
         names, edges = _bins(place, table["bins"])
     else:
-        unit = one_of(place, table, "unit", tuple(_PERIODS))
+        unit = one_of(place, table, "unit", UNITS)
         names, first = _periods(place, table, unit, zone)
     if other and _OTHER in names:
         raise ValueError(f"{place}: other must be false where a category is named {_OTHER!r}")
@@ -206,7 +210,7 @@ def _bin_of(edges: tuple[float, ...], value: float) -> int | None:
 def _periods(
     place: str, table: Mapping[str, Any], unit: str, zone: datetime.tzinfo
 ) -> tuple[tuple[str, ...], int]:
-    """Names of the periods from that of `first` to that of `last`, and the first one's number."""
+    """Names of the periods from `first` to `last`, and the number of the first one."""
     ends = []
     for key in ("first", "last"):
         label = label_of(table.get(key), zone)

@@ -11,6 +11,7 @@ that its ends, by Chernoff's inequality, are passed with a small part of the pro
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -49,9 +50,9 @@ class Term:
     weight: float
     count: int
 
-    @property
+    @functools.cached_property
     def variance(self) -> float:
-        """Of the sum of the noises; of rounding, which is counted as independent, 1 / 12 each."""
+        """Variance of the sum of the noises, with 1 / 12 for each rounding, as if independent."""
         rounding = 1 / 12 if self.is_whole and not self.noise.on_integers else 0.0
         return self.count * self.weight**2 * (float(self.noise.variance()) + rounding)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 # Numbers of a plan. chosen: beyond all that are used, and far from where doubles end
 LARGEST = 1e100
+# Largest level of half widths. chosen: they are finite
+LARGEST_LEVEL = 1.0 - 1e-6
 
 
 def require_known(place: str, table: object, keys: tuple[str, ...]) -> None:

@@ -118,7 +118,7 @@ def _missing(entry: Entry) -> str:
 
 
 def zone_of(plan: Mapping[str, Any]) -> datetime.tzinfo:
-    """The zone in which times are dates: UTC if the plan names none."""
+    """The zone of dates: UTC if the plan names none."""
     name = text_of("plan", plan, "zone")
     try:
         return datetime.UTC if name is None else zoneinfo.ZoneInfo(name)

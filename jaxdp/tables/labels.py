@@ -39,11 +39,19 @@ _DATE = re.compile(r"(\d{4}-\d\d-\d\d(?:[T ]\d\d:?\d\d[\d:.,+-]*)?)(?: ?(?:Z|UTC
 _SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x2060: None, 0xFEFF: None}
 
 
+class ColumnError(ValueError):
+    """Values that a column cannot have; `record`: the number of the first one, None if all."""
+
+    def __init__(self, message: str, record: int | None = None):
+        super().__init__(message)
+        self.record = record
+
+
 @dataclasses.dataclass(frozen=True)
 class Label:
     """Value of a record in the form that is compared; `kind` names its type in the plural.
 
-    texts: the ways to write it, of which a category that is a text must be one. is_text: True if it
+    texts: the ways to write it; a category that is a text must be one of them. is_text: True if it
     was given as a text.
     """
 

@@ -7,13 +7,13 @@ A_R x are the consistent tables R, released or not. This processes released numb
 
 A_T^T A_T is a product over columns: the identity for a column of T, ones everywhere for the others,
 n times the projection P on constants. With Q = 1 - P the spaces of the products of P and Q, one for
-each set S of columns (those of Q), are eigenspaces of all tables at once. T has the eigenvalue
+each set S of columns with the factor Q, are eigenspaces of all tables at once. T has the eigenvalue
 product of the n of the columns outside of T if S is a set of its columns, else 0. So
 
     A_R x = sum over T and S within R and T of A_R P_S A_T^T y_T / (variance_T eigenvalue_S),
 
-where eigenvalue_S = sum over T that hold S of product(n outside of T) / variance_T. What no table
-determines, an interaction in none of them, is 0.
+where eigenvalue_S = sum over T that hold S of product(n outside of T) / variance_T. An
+interaction that is in none of the tables is 0.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ class Family(NamedTuple):
         return np.asarray(total)
 
     def weights(self, wanted: tuple[Cells, ...]) -> Iterator[tuple[int, float, int]]:
-        """What a number of the consistent table is made of: member, weight and number of cells.
+        """Terms of a number of the consistent table: member, weight and number of cells.
 
-        The entries of A_R P_S A_T^T depend on the columns in which two cells agree: for such a
-        column Q has 1 - 1 / n, for the others -1 / n, and P has 1 / n everywhere.
+        The entries of A_R P_S A_T^T depend on where two cells agree: in a column where they
+        agree, Q has 1 - 1 / n, in the others -1 / n, and P has 1 / n everywhere.
         """
         for member, table, variance in zip(self.members, self.tables, self.variances, strict=True):
             common = [cells for cells in wanted if cells in table]

@@ -1,8 +1,8 @@
 """Missing values of a column: how they are recognised, and the rules of a plan for them.
 
 A record whose value is missing is left out ("drop"), or counts as a public number inside of the
-bounds. Either way each record decides alone about what it adds, at most the bound: sensitivities
-are those of complete columns.
+bounds. The contribution of a record depends on the record alone, and is at most the bound: the
+sensitivities of complete columns hold.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp.tables.fields import number_of
-from jaxdp.tables.labels import MISSING, label_of, normal, number_in
+from jaxdp.tables.labels import MISSING, ColumnError, label_of, normal, number_in
 
 DROP = "drop"
 # What a plan does: leave out, put a number, or None: raise.
@@ -47,29 +47,34 @@ def present(values: Sequence[Any]) -> np.ndarray:
 def numbers_of(values: Sequence[Any], column: str, before: int) -> tuple[np.ndarray, np.ndarray]:
     """The values as doubles, NaN where they are missing, and where they are present.
 
-    `ValueError` for a value that is neither, in a record after the `before` that were read earlier.
+    `ColumnError` for a value that is neither; `before`: the records that were read earlier.
     """
-    numbers = np.fromiter(map(_number, values), np.float64, len(values))
+    numbers = np.fromiter(map(as_double, values), np.float64, len(values))
     absent = np.isnan(numbers)
     for i in np.flatnonzero(absent).tolist():
         if not is_missing(values[i]):
-            raise ValueError(
-                f"column {column!r} must be of numbers, and record {before + i + 1} has none"
+            record = before + i + 1
+            raise ColumnError(
+                f"column {column!r} must be of numbers, and record {record} has none: write a "
+                "number without a unit and without marks of thousands",
+                record,
             )
     return numbers, ~absent
 
 
 def require_present(mask: np.ndarray, column: str, before: int) -> None:
-    """`ValueError` if a value is missing."""
+    """`ColumnError` if a value is missing."""
     if not mask.all():
         record = before + int(np.argmin(mask)) + 1
-        raise ValueError(
+        raise ColumnError(
             f"column {column!r} must be of numbers, and record {record} has none: its value is "
-            'missing, for which the plan can have missing = "drop", or a number'
+            'missing, for which the plan can have missing = "drop", or a number',
+            record,
         )
 
 
-def _number(value: Any) -> float:
+def as_double(value: Any) -> float:
+    """The number that a value is or is written as, NaN if it is none."""
     if isinstance(value, str):
         return number_in(value)
     try:

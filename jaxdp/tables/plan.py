@@ -32,15 +32,13 @@ from jaxdp.guarantee.zcdp_budget import largest_zcdp
 from jaxdp.mechanism import Mechanism
 from jaxdp.released import size_error
 from jaxdp.tables.cells import MOST_CELLS
-from jaxdp.tables.fields import flag_of, number_of, one_of, require_known, text_of
+from jaxdp.tables.fields import LARGEST_LEVEL, flag_of, number_of, one_of, require_known, text_of
 from jaxdp.tables.keys import entries_of, zone_of
 from jaxdp.tables.margins import families_of, shown
 from jaxdp.tables.people import person_of
 from jaxdp.tables.query import LATTICE_STEP, NOISES, Query, error_of, mechanism_of, query_of
 from jaxdp.tables.unknown import threshold_of
 
-# Largest level of half widths. chosen: they are finite
-_LARGEST_LEVEL = 1.0 - 1e-6
 # Least probability that one of many bars misses. chosen: far above the rounding of levels near 1
 _LEAST_MISS = 1e-11
 _KEYS = (
@@ -54,19 +52,18 @@ class TablePlan(NamedTuple):
 
     guarantee: of all releases, an `ApproxDP`, or of a plan with rho the `ZCDP` of an exact sampler
     with the sampling error; level: of the half widths, of all rows together if `jointly`; loss: the
-    composition of exact draws. name, sha256: as a ledger keeps them; of the keys and values as
-    sorted JSON, or of the file that the command line read. person, rows: the column of ids, None
-    if a record is a person, and the number of records of a person that are kept.
+    composition of exact draws. sha256: of the keys and values as sorted JSON, or of the file that
+    the command line read. person: the column of ids, None if a record is a person.
 
     Keys of a statistic: `statistic`, "count", "sum", "mean" or "quantile" (of a `column` clipped to
     the public `lower` and `upper`); `by`, the columns of its cells; `margins` = true for sums over
     cells; `unit`, which a sum is rounded to, or the step of the grid of a quantile; `probabilities`
     of quantiles, [0.5] if left out; `missing`, "drop" or a number within the bounds that stands for
-    missing values; `name`; `noise`; `weight` or `scale`. A count of a `column` may have the keys of
-    its cells, or `missing` = "drop" to count the values that are there, or `unknown_delta`: its
-    labels are then found in the records, and published from a noisy threshold on. Noise scales are
-    multiplier * sensitivity / weight, or multiplier * scale (in the column's unit); the weight is 1
-    if left out. A quantile has the rho of a Gaussian count of its weight, about, three times.
+    missing values; `name`; `noise`; `weight`, 1 if left out, or `scale`. A count of a `column` may
+    have the keys of its cells, or `missing` = "drop" to count the present values, or
+    `unknown_delta` to publish the labels of the records from a noisy threshold on. Noise scales are
+    multiplier * sensitivity / weight, or multiplier * scale (in the column's unit). A quantile has
+    about the rho of a Gaussian count of its weight, three times.
     """
 
     queries: tuple[Query, ...]
@@ -121,29 +118,27 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
             removed; `accounting` = "zcdp" spends the `largest_zcdp` of epsilon and delta. `noise`,
             of statistics that name none: "gaussian", the default, "laplace", "discrete_gaussian" or
             "discrete_laplace". `level` of the half widths, 0.95, of all rows together with
-            `jointly` = true. `ledger`: the file of a `Ledger`, in which the charge has the plan's
-            `name`. `person`, a column of ids, and `rows`: neighbours differ by all records of one
-            person, of which `rows` are kept at random. `zone`: where times with an offset become
-            dates, as "Europe/Zurich", or UTC. `columns.NAME`: the public cells of a column to group
-            by: `categories`; increasing `bins`; or `unit` ("day", "week", "month", "quarter" or
-            "year") from the date `first` to `last`; `other` = true adds a cell of all others.
-            `missing`: for all statistics of values. `release`: a list of statistics; `TablePlan`
-            lists their keys.
+            `jointly` = true. `ledger`: the file of a `Ledger`, which keeps the plan's `name` with
+            the charge. `person`, a column of ids, and `rows`: neighbours differ by all records of
+            one person, and `rows` of them are kept at random. `zone` of dates, as "Europe/Zurich",
+            for times with an offset; UTC if left out. `columns.NAME`: the public cells of a column
+            to group by: `categories`; increasing `bins`; or `unit` ("day", "week", "month",
+            "quarter" or "year") from the date `first` to `last`; `other` = true adds a cell of all
+            others. `missing`: for all statistics of values. `release`: a list of statistics;
+            `TablePlan` lists their keys.
 
     Returns:
         A `TablePlan` with the least multiplier that the budget allows under exact composition
-        (`calibrate`; with `rho` the rhos add). Sums are rounded once to multiples of `unit`; if it
-        is left out, it is 1 for discrete noise, else at most 2^-26 of the largest value. The
-        sensitivity is a whole number of units: a `unit` that makes it a quarter larger raises
-        `ValueError`.
+        (`calibrate`; with `rho` the rhos add). Sums are rounded once to multiples of `unit`; the
+        default is 1 for discrete noise, else at most 2^-26 of the largest value. The sensitivity is
+        a whole number of units: a `unit` that makes it a quarter larger raises `ValueError`.
 
     A mean is the sum of values less the middle of their bounds over the noisy count, which the plan
     must hold, for each cell. Tables of one statistic that are margins of one another are made
-    consistent; that needs a cell of all others in every column that they do not share. Keys that
-    are unknown, missing or out of range raise `ValueError` with their name, and so does a budget
-    that nothing meets. Noise is sampled within 2^-64 of its law in total variation. So delta = 0
-    raises, and delta must be at least about 1e-17; with `rho` the guarantee states this error
-    beside it.
+    consistent if every column that they do not share has a cell of all others. Keys that are
+    unknown, missing or out of range raise `ValueError` with their name, and so does a budget that
+    nothing meets. Noise is sampled within 2^-64 of its law in total variation: delta must be at
+    least about 1e-17, and with `rho` the guarantee states this error beside it.
 
     >>> import jaxdp as dp
     >>> count = {"statistic": "count", "noise": "discrete_laplace"}
@@ -155,10 +150,14 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     mean of age 227.88
     """
     require_known("plan", plan, _KEYS)
-    level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=_LARGEST_LEVEL)
+    level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=LARGEST_LEVEL)
     queries = _queries(plan)
     mechanisms, guarantee, loss = _calibrated(plan, queries)
-    made = TablePlan(queries, mechanisms, guarantee, level, *_kept(plan, loss))
+    jointly, ledger = flag_of("plan", plan, "jointly"), text_of("plan", plan, "ledger")
+    name = text_of("plan", plan, "name") or "table"
+    sha256 = sha256_of(json.dumps(plan, sort_keys=True, default=str).encode())
+    rest = (level, jointly, ledger, loss, name, sha256, *person_of(plan))
+    made = TablePlan(queries, mechanisms, guarantee, *rest)
     if any(q.entry.unknown_delta is not None for q in queries) and (made.jointly or made.ledger):
         raise ValueError(
             "plan: unknown_delta must stand without jointly, as the number of rows is not known, "
@@ -167,20 +166,6 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     if not made.miss >= _LEAST_MISS:
         raise ValueError(f"plan: level must be lower for so many rows jointly, got {level}")
     return made
-
-
-def _kept(
-    plan: Mapping[str, Any], loss: PrivacyLoss
-) -> tuple[bool, str | None, PrivacyLoss, str, str, str | None, int]:
-    """The remaining fields of a `TablePlan`."""
-    return (
-        flag_of("plan", plan, "jointly"),
-        text_of("plan", plan, "ledger"),
-        loss,
-        text_of("plan", plan, "name") or "table",
-        sha256_of(json.dumps(plan, sort_keys=True, default=str).encode()),
-        *person_of(plan),
-    )
 
 
 def _queries(plan: Mapping[str, Any]) -> tuple[Query, ...]:

@@ -87,7 +87,7 @@ def rank_error(
 ) -> ExpectedError:
     """Errors of the rank of a point, in records: upper bounds for all records.
 
-    The half width t is that of the interval's ends, each of which misses with half of the
+    The half width t holds for both ends of the interval. Each end misses with half of the
     probability: P[u <= -t] <= (m + 1) exp(-t / scale), up to weights of 2^-88.
     """
     epsilon = float(mechanism.epsilon_bound) - rows * _SLACK

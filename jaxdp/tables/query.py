@@ -53,9 +53,9 @@ class Query(NamedTuple):
     """Statistic in whole units: its terms, its sensitivity to one record, and its noise.
 
     Values are clipped to [lower, upper], the bounds or a few ulps within. `middle` is subtracted
-    from each. A record moves the sum by at most `sensitivity` units. rows: records by which
-    neighbours differ. is_whole: the noisy number is whole, by rounding if the noise is continuous:
-    of counts that are released as they are.
+    from each. A record moves the sum by at most `sensitivity` units; neighbours differ by `rows`
+    records. is_whole: the noisy number is whole, by rounding if the noise is continuous; True for
+    counts that are released as they are.
     """
 
     entry: Entry
@@ -84,7 +84,7 @@ def error_of(
 ) -> ExpectedError:
     """`expected_error` in the column's unit; the half width includes all rounding.
 
-    Of quantiles, bounds on the errors of the ranks, of the worst one.
+    For quantiles, bounds on the errors of the ranks; the worst one.
     """
     if isinstance(mechanism, ExponentialMechanism):
         errors = rank_errors(query, mechanism, 1.0 - level)

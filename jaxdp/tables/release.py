@@ -63,7 +63,7 @@ def release(
 
     Args:
         columns: by name, one value a record: numbers, or texts of them, and labels. All of one
-            length. Or chunks of records, each such columns, of which one is held at a time; with
+            length. Or chunks of records, each such columns, held one at a time; with
             `person` in the plan they are read twice, and an iterator raises `ValueError`. A
             category that is a text takes the same text, without spaces around it; a number, a
             boolean or a date takes what has its value, also as a text (1, "1.0" and "1e0" are
@@ -192,7 +192,7 @@ def cost_of(plan: TablePlan, budget: Currency) -> Currency:
 
 
 def _item(mechanism: Mechanism | ExponentialMechanism, budget: Currency) -> Mechanism | Guarantee:
-    """What a budget is charged for."""
+    """The item that a budget is charged for."""
     if isinstance(mechanism, Mechanism):
         return mechanism
     match budget:

@@ -46,7 +46,7 @@ def rows_of(
 ) -> Iterator[TableRow]:
     """The rows of a plan from the noisy numbers of its statistics, in units.
 
-    labels: those of the statistics whose categories the records bring.
+    labels: by index of the statistics whose categories the records bring.
     """
     entries, thresholds = [query.entry for query in plan.queries], plan.thresholds()
     apart = {i for i, entry in enumerate(entries) if entry.probabilities} | thresholds.keys()
@@ -128,7 +128,7 @@ def _is_one(weight: float) -> bool:
 
 
 def _noise(plan: TablePlan, index: int) -> Noise:
-    """The noise of a statistic that is no quantile."""
+    """The noise of a count, a sum or a mean."""
     mechanism = plan.mechanisms[index]
     assert isinstance(mechanism, Mechanism)
     return mechanism.noise

@@ -6,6 +6,7 @@ Sums of doubles are kept without rounding: as whole numbers of 53 bits, by expon
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from jaxdp.tables.cells import Cells, Sorter
 from jaxdp.tables.missing import DROP, numbers_of, present, require_present
 from jaxdp.tables.query import LARGEST, Query
-from jaxdp.tables.unknown import Labels
+from jaxdp.tables.unknown import count_labels
 
 # Records that are added at once. derived: as many halves of 27 bits add up below 2^53
 _MOST_AT_ONCE = 2**25
@@ -35,14 +36,12 @@ class Tally:
             for q in queries
         ]
         self._labels = {
-            i: Labels(q.entry.column)
-            for i, q in enumerate(queries)
-            if q.entry.unknown_delta is not None and q.entry.column is not None
+            i: Counter[str]() for i, q in enumerate(queries) if q.entry.unknown_delta is not None
         }
         self._size = 0
 
     def add(self, columns: Mapping[str, Sequence[Any]], mask: np.ndarray | None = None) -> None:
-        """Add records by column, those of the mask; errors, of any record, show no value."""
+        """Add the records of the mask, by column. No error shows a value."""
         for name in (name for query in self._queries for name in query.entry.columns):
             if name not in columns:
                 # Of a file without a header the names are a record.
@@ -56,7 +55,7 @@ class Tally:
             place, column = _in_table(query.entry.cells, indices, size), query.entry.column
             place = place if mask is None else np.where(mask, place, -1)
             if i in self._labels and column is not None:
-                self._labels[i].count(columns[column], place)
+                count_labels(self._labels[i], column, columns[column], place)
             elif column is None:
                 sums.count(place)
             elif query.entry.statistic == "count":
@@ -87,14 +86,14 @@ class Tally:
     def totals(self) -> list[list[int]]:
         """For each statistic its cells in units, in the order of its columns.
 
-        Of quantiles, the counts by cell and point of the grid; of labels, their counts in order.
+        A quantile has counts by cell and point of the grid, unknown categories have their counts.
         """
         for sorter in self._sorters.values():
             sorter.require_a_kind()
         totals = []
         for i, (query, sums) in enumerate(zip(self._queries, self._sums, strict=True)):
             if i in self._labels:
-                totals.append([*self._labels[i].sorted().values()])
+                totals.append([self._labels[i][label] for label in self.labels(i)])
             elif query.entry.statistic in ("count", "quantile"):
                 totals.append(sums.counts.tolist())
             else:
@@ -102,8 +101,8 @@ class Tally:
         return totals
 
     def labels(self, index: int) -> list[str]:
-        """The labels of a statistic whose categories the records bring, in order."""
-        return [*self._labels[index].sorted()]
+        """The labels of a statistic whose categories the records bring, sorted."""
+        return sorted(self._labels[index])
 
 
 def _in_table(cells: Sequence[Cells], indices: Mapping[Cells, np.ndarray], size: int) -> np.ndarray:

@@ -8,7 +8,7 @@ published with probability
     sum of P[n_i + noise >= tau] <= rows max over 1 <= j <= rows of P[j + noise >= tau] / j,
 
 which is at most the plan's `unknown_delta`. Up to this total variation, the release is one of the
-labels that both neighbours have, whose counts move as those of public cells.
+labels that both neighbours have, whose counts move as public cells do.
 Source: Korolova, Kenthapadi, Mishra & Ntoulas, WWW 2009; Desfontaines, Voss & Gipson, PoPETs 2022.
 """
 
@@ -62,25 +62,14 @@ def threshold_of(mechanism: Mechanism, rows: int, delta: float) -> int:
     return high
 
 
-class Labels:
-    """Counts of the labels of a column that are not missing, in their normal form."""
-
-    def __init__(self, column: str):
-        self._column = column
-        self._counts = Counter[str]()
-
-    def count(self, values: Sequence[Any], place: np.ndarray) -> None:
-        """Count the records whose place is not -1."""
-        kept = (value for value, i in zip(values, place.tolist(), strict=True) if i >= 0)
-        self._counts.update(text for text in map(_text, kept) if text not in MISSING)
-        if len(self._counts) > MOST_CELLS:
-            raise ValueError(
-                f"column {self._column!r} must have at most {MOST_CELLS:,} labels, and has more"
-            )
-
-    def sorted(self) -> dict[str, int]:
-        """The counts by label, in an order that the labels alone determine."""
-        return dict(sorted(self._counts.items()))
+def count_labels(
+    counts: Counter[str], column: str, values: Sequence[Any], place: np.ndarray
+) -> None:
+    """Add the records whose place is not -1 to the counts of the labels that are not missing."""
+    kept = (value for value, i in zip(values, place.tolist(), strict=True) if i >= 0)
+    counts.update(text for text in map(_text, kept) if text not in MISSING)
+    if len(counts) > MOST_CELLS:
+        raise ValueError(f"column {column!r} must have at most {MOST_CELLS:,} labels, and has more")
 
 
 def _text(value: Any) -> str:

@@ -21,19 +21,17 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def unset():
-    return json.loads(run(PROGRAM.format(folder=str(FOLDER), flag=False), JAX_ENABLE_X64="0"))
-
-
-def test_a_process_with_the_flag_has_the_same_bits(unset):
-    found = json.loads(run(PROGRAM.format(folder=str(FOLDER), flag=True), JAX_ENABLE_X64="1"))
-    assert found == unset
+def alone():
+    """Of a process that has the flag which this one has not."""
+    flag = not jax.config.jax_enable_x64
+    code = PROGRAM.format(folder=str(FOLDER), flag=flag)
+    return json.loads(run(code, JAX_ENABLE_X64=str(int(flag))))
 
 
 @pytest.mark.parametrize("question", settings.QUESTIONS)
-def test_a_context_has_the_same_bits(question, unset):
+def test_a_process_and_a_context_have_the_same_bits(question, alone):
     for flag in (True, False):
         with jax.enable_x64(flag):
             found = settings.bits(settings.QUESTIONS[question]())
             assert jax.config.jax_enable_x64 == flag
-        assert json.loads(json.dumps(found)) == unset[question]
+        assert json.loads(json.dumps(found)) == alone[question]

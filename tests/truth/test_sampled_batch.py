@@ -59,27 +59,43 @@ def test_epsilon_is_hardly_above_the_least(runs, seed, size, shares):
         assert np.mean(certified(loss, delta, epsilon, share)) >= lanes
 
 
-def test_alone_in_batches_and_mapped_the_same():
+def asked_of():
+    """Noise multipliers, probabilities, steps and deltas of eight trainings."""
     rng = np.random.default_rng(3)
-    asked = [
-        np.concatenate(x) for x in zip(language_models(rng, 3), ordinary_runs(rng, 5), strict=True)
-    ]
-    together = np.asarray(training(*asked[:3]).epsilon(asked[3]))
+    settings_of = zip(language_models(rng, 3), ordinary_runs(rng, 5), strict=True)
+    return [np.concatenate(x) for x in settings_of]
+
+
+def check_is_together(found, asked):
+    together = training(*asked[:3]).epsilon(asked[3])
+    np.testing.assert_allclose(found, together, rtol=2e-6, atol=2e-6)
+    assert np.all(least_log_delta(training(*asked[:3]), found) <= np.log(asked[3]) * (1 - 1e-9))
+
+
+def test_alone_and_in_batches_the_same():
+    asked = asked_of()
     alone = np.array([float(training(*x[:3]).epsilon(x[3])) for x in zip(*asked, strict=True)])
+    check_is_together(alone, asked)
     many = training(*(np.tile(x, 12) for x in asked[:3])).epsilon(np.tile(asked[3], 12))
+    check_is_together(np.asarray(many)[:8], asked)
+
+
+@pytest.mark.long
+def test_mapped_lanes_are_those_of_a_batch():
+    """So many that they go on in several packs, each lane with both directions; and bad lanes.
+
+    Bad ones are unknown, though the Gaussian without sampling would cost so little.
+    """
+    asked = asked_of()
 
     def one(sigma, q, steps, delta):
         return training(sigma, q, steps).epsilon(delta)
 
-    # So many that they go on in several packs, each lane with both directions; and bad lanes,
-    # which are unknown, though the Gaussian without sampling would cost so little.
     bad = np.array([[np.nan, 0.01, 1e3, 1e-6], *([0.5, q, 9.0, 1e-5] for q in (np.nan, 1.5, -0.5))])
     lanes = (np.concatenate([np.tile(x, 11), y]) for x, y in zip(asked, bad.T, strict=True))
     mapped = np.asarray(jax.jit(jax.vmap(one))(*lanes))
     assert np.all(np.isnan(mapped[-4:]))
-    for found in (alone, np.asarray(many)[:8], mapped[:8]):
-        np.testing.assert_allclose(found, together, rtol=2e-6, atol=2e-6)
-        assert np.all(least_log_delta(training(*asked[:3]), found) <= np.log(asked[3]) * (1 - 1e-9))
+    check_is_together(mapped[:8], asked)
 
 
 @given(st.floats(0.5, 5.0), st.floats(1e-4, 0.9), st.integers(10, 10_000), st.floats(1e-9, 1e-2))

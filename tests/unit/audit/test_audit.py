@@ -115,14 +115,14 @@ def test_false_alarms_are_as_rare_as_said():
     alarms = 0
     for _ in range(200):
         heads = [response.random(400) < p for p in (np.e / (1 + np.e), 1 / (1 + np.e))]
-        rates = clopper_pearson(heads[0].sum(), heads[1].sum(), 400, 0.1)
+        rates = clopper_pearson((heads[0].sum(), heads[1].sum()), (400, 400), 0.1)
         alarms += float(least_epsilon(rates, 0.0)) > 1.0
     assert alarms <= 20
 
 
 def test_the_bounds_are_those_of_clopper_and_pearson():
     """Of 0 and of all of 10 trials: 1 - 0.025^(1/10), in closed form."""
-    rates = clopper_pearson(np.array([0, 10]), np.array([0, 10]), 10, 0.05)
+    rates = clopper_pearson((np.array([0, 10]), np.array([0, 10])), (10, 10), 0.05)
     np.testing.assert_allclose(rates.lower, [0.0, 0.025**0.1], rtol=1e-12)
     np.testing.assert_allclose(rates.upper, [1 - 0.025**0.1, 1.0], rtol=1e-12)
     assert float(least_epsilon(Rates(np.array(0.5), np.array(0.25)), 0.1)) == pytest.approx(

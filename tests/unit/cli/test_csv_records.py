@@ -65,15 +65,24 @@ def test_names_are_in_composed_form(tmp_path):
 
 
 REFUSED = {
-    "latin": (f"town,age\n{SECRET},ü\n".encode("latin-1"), "utf-8", "must be text in utf-8, and"),
-    "wide": (f"town,age\n{SECRET},1\n".encode("utf-16"), "utf-8", "must be text in utf-8, and"),
+    "latin": (
+        f"town,age\n{SECRET},ü\n".encode("latin-1"),
+        "utf-8",
+        "utf-8, and line 2 is not: name",
+    ),
+    "wide": (f"town,age\n{SECRET},1\n".encode("utf-16"), "utf-8", "utf-8, and line 1 is not: name"),
+    "late": (f"a,b\n{SECRET},1\n".encode() * 9 + b"\xff\n", "utf-8", "and line 19 is not: name"),
     "wide without a mark": (f"town\n{SECRET}\n".encode("utf-16-le"), "utf-8", "name its --encod"),
-    "narrow as wide": (f"town\n{SECRET}\n".encode(), "utf-16", "must be text in utf-16, and is"),
+    "narrow as wide": (
+        f"town\n{SECRET}\n".encode(),
+        "utf-16",
+        "must be text in utf-16, and line 1",
+    ),
     "mark": (codecs.BOM_UTF8 + SECRET.encode(), "cp1252", "the mark of UTF-8: leave --encoding"),
     "no encoding": (SECRET, "utf-9", "--encoding must be an encoding of text, such as"),
     "no text": (SECRET, "hex", "--encoding must be an encoding of text, such as"),
-    "empty": ("", "utf-8", "must begin with a header, and has no line"),
-    "blank": ("\n \n", "utf-8", "must begin with a header, and has no line"),
+    "empty": ("", "utf-8", "must begin with a header, .*, and has no line"),
+    "blank": ("\n \n", "utf-8", "must begin with a header, .*, and has no line"),
     "semicolons": (f"town;age\n{SECRET};1,5\n", "utf-8", "its first line has semicolons"),
     "tabs": (f"town\tage\n{SECRET}\t1\n", "utf-8", "its first line has tabs"),
     "mixed": (f"town;age,b\n{SECRET};1;2\n", "utf-8", "has 1: its first line has semicolons"),
@@ -224,7 +233,7 @@ def test_a_training_without_a_header_shows_no_record(run, tmp_path):
     assert (told.exit_code, "must begin with a header" in told.stderr) == (2, True)
     data.write_text(f"a,b,y\n1,{SECRET},3\n")
     told = run("train", data, *TRAIN, "--out", tmp_path / "model.json")
-    assert (told.exit_code, "feature 2 must be a number" in told.stderr) == (2, True)
+    assert (told.exit_code, "line 2: feature 2 must be a number" in told.stderr) == (2, True)
     data.write_text("a,y,y\n1,2,3\n")
     told = run("train", data, *TRAIN, "--out", tmp_path / "model.json")
     assert (told.exit_code, "columns 2 and 3 have one name" in told.stderr) == (2, True)

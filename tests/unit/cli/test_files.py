@@ -1,8 +1,9 @@
-"""Dialects, gzip, Parquet, files larger than a chunk; `check` and `plan`."""
+"""Dialects, gzip, Parquet, files larger than a chunk; `check`."""
 
 import csv
 import gzip
 import json
+import re
 import tomllib
 import tracemalloc
 
@@ -16,7 +17,7 @@ from jaxdp.cli.records import Records
 
 SECRET = "Hildegard"
 PLAN = """
-rho = 1e6
+rho = 1e8
 missing = "drop"
 ledger = "{ledger}"
 
@@ -53,7 +54,7 @@ def run():
 
 @pytest.fixture
 def files(tmp_path):
-    dp.Ledger(tmp_path / "ledger", dp.ZCDP(0.0, 3e6))
+    dp.Ledger(tmp_path / "ledger", dp.ZCDP(0.0, 3e8))
     (tmp_path / "plan.toml").write_text(PLAN.format(ledger=tmp_path / "ledger"))
     return tmp_path
 
@@ -87,7 +88,7 @@ def test_semicolons_and_decimal_commas_and_gzip(run, files):
     written(files / "data.csv")
     told = run("release", files / "data.csv", "--plan", files / "plan.toml")
     assert told.exit_code == 2
-    assert "semicolons, and cells must be separated by commas: name its --delimiter" in told.stderr
+    assert 'semicolons, and cells must be separated by commas: add --delimiter ";"' in told.stderr
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,9 @@ def test_a_check_draws_and_charges_nothing(run, files):
     asked = ["check", files / "plan.toml", files / "data.csv"]
     told = run(*asked)
     assert told.exit_code == 2
-    assert "column 'spent' must be of numbers, and record 1 has none" in told.stderr
+    assert (
+        f"{files / 'data.csv'}, line 2: with --decimal . numbers must have no comma" in told.stderr
+    )
     dialect = ["--delimiter", ";", "--decimal", ","]
     written(files / "data.csv")
     told = run(*asked, *dialect)
@@ -206,45 +209,67 @@ def test_a_check_draws_and_charges_nothing(run, files):
         run("release", files / "data.csv", "--plan", files / "plan.toml", *dialect)
     told = run(*asked, *dialect, "--json")
     assert told.exit_code == 2
-    assert "does not fit in what remains of" in told.stderr
+    assert re.search("ledger has rho .* left, and the table costs rho 1e.08: nothing", told.stderr)
 
 
-ANSWERS = {
-    "Name of the table": "visits",
-    "Budget": "0.1",
-    "Column region": "categories",
-    "All public categories of region": 'N, S "x"',
-    "Column size": "skip",
-    "Column spent": "number",
-    "The least": "0",
-    "The largest": "10",
-    "Column day": "date",
-    "day, week": "quarter",
-    "The first": "2025-01-01",
-    "The last": "2025-12-31",
-    "Group all statistics by region": "y",
-    "Group all statistics by day": "n",
+COMMAS = [";", ","]
+MESSY = {
+    "quoted line end": ('"N\nx",1,2\n\nS,1,abc\n', [], "line 5: column 'spent' must be of numbers"),
+    "a unit": ("N,1,2\nS,1,5 kg\n", [], "line 3: .* record 2 has none: write a number without"),
+    "thousands": ('N,1,"1,234"\n', [], "line 2: .* no comma, and record 1 of column 'spent' has"),
+    "a point": ("N;1;2.5\n", COMMAS, "line 2: .* no point, and record 1 of column 'spent' has"),
+    "both": ("N;1;1.234,5\n", COMMAS, "line 2: column 'spent' .* record 1 has none"),
+    "bins": ("N;2;2\nS;1,4;2\n", [";"], "line 3: .* no comma, and record 2 of column 'size' has"),
+    "no bin": ("N,small,2\n", [], "column 'size' must hold what its bins are.*: write 1234.5"),
+    "more cells": (
+        "N,1,2\nN,1,2,,\n",
+        [],
+        "record that ends in line 3 has 5: correct it, or the fi",
+    ),
 }
 
 
-def test_a_first_plan_is_made_of_answers(run, tmp_path):
-    """And reads the header alone: the rest of the file is no text."""
-    data, plan = tmp_path / "data.csv", tmp_path / "plan.toml"
-    data.write_bytes(b"region,size,spent,day\n" + b"\n" * 10**6 + b"\xff\xfe")
-    told = run("plan", data, "--output", plan, input="\n".join(ANSWERS.values()) + "\n")
+@pytest.mark.parametrize("name", MESSY)
+def test_a_message_names_the_file_the_line_and_the_column(run, files, name):
+    rows, dialect, said = MESSY[name]
+    flags = [x for pair in zip(("--delimiter", "--decimal"), dialect, strict=False) for x in pair]
+    header = "region,size,spent\n".replace(",", (*dialect, ",")[0])
+    (files / "data.csv").write_text(header + rows)
+    for command in ("check", "release"):
+        asked = [files / "data.csv", "--plan", files / "plan.toml"]
+        asked = [files / "plan.toml", files / "data.csv"] if command == "check" else asked
+        told = run(command, *asked, *flags)
+        assert (told.exit_code, told.stderr.count("\n")) == (2, 1)
+        assert str(files / "data.csv") in told.stderr
+        assert re.search(said, told.stderr), told.stderr
+    assert dp.Ledger(files / "ledger").steps == ()
+
+
+def test_a_ledger_that_is_not_there_is_named_with_its_command(run, files):
+    (files / "ledger").unlink()
+    written(files / "data.csv", ",")
+    told = run("release", files / "data.csv", "--plan", files / "plan.toml")
+    assert told.exit_code == 2
+    assert f"make it with jaxdp ledger {files / 'ledger'} --create and its budget" in told.stderr
+    assert not (files / "ledger").exists()
+
+
+def test_a_label_may_have_a_comma(run, tmp_path):
+    plan = 'rho = 1e6\n[[release]]\nstatistic = "count"\ncolumn = "size"\nunknown_delta = 1e-9\n'
+    (tmp_path / "plan.toml").write_text(plan)
+    (tmp_path / "data.csv").write_text("size\n" + '"1,5"\n2.5\n' * 50)
+    told = run("release", tmp_path / "data.csv", "--plan", tmp_path / "plan.toml", "--json")
     assert told.exit_code == 0, told.output
-    asked = [told.output.index(words) for words in ANSWERS]
-    assert asked == sorted(asked)
-    made = dp.tables.plan(tomllib.loads(plan.read_text()))
-    assert [query.entry.name for query in made.queries] == [
-        *("count by region", "count by day", "count of spent by region"),
-        "mean of spent by region",
-    ]
-    assert made.queries[0].entry.cells[0].names == ("N", 'S "x"', "other")
-    data.write_text('region,size,spent,day\nN,1,2,2025-02-01\n"S ""x""",1,NA,2025-02-01\n')
-    assert run("check", plan, data).exit_code == 0
-    told = run("plan", data, "--output", plan)
-    assert (told.exit_code, "must be a new file" in told.stderr) == (2, True)
-    data.write_text("1,2,3\n")
-    told = run("plan", data, "--output", tmp_path / "new.toml")
-    assert (told.exit_code, "must begin with a header" in told.stderr) == (2, True)
+    assert [row["category"] for row in json.loads(told.stdout)["rows"]] == ["1,5", "2.5"]
+
+
+@pytest.mark.parametrize(
+    ("jointly", "said"),
+    [("true", "all half widths hold together"), ("false", "each half width holds")],
+)
+def test_the_meaning_of_half_widths_is_printed(run, files, jointly, said):
+    plan = files / "plan.toml"
+    plan.write_text(f"jointly = {jointly}\nlevel = 0.9\n{plan.read_text()}")
+    told = run("release", files / "data.csv", "--plan", plan, "--dry-run")
+    assert told.exit_code == 0, told.output
+    assert f"\n{said} with probability 0.9\n" in told.stdout

@@ -33,6 +33,7 @@ def run():
         (["--gdp", 0.5], dp.GDP(0.5)),
         (["--epsilon", 1, "--delta", 1e-6], dp.largest_gdp((1.0, 1e-6))),
         (["--epsilon", 1, "--delta", 0], dp.PureDP(1.0)),
+        (["--epsilon", 1, "--delta", 1e-6, "--zcdp"], dp.largest_zcdp((1.0, 1e-6))),
     ],
 )
 def test_a_ledger_is_made(run, tmp_path, options, budget):
@@ -53,7 +54,10 @@ def test_a_ledger_is_made(run, tmp_path, options, budget):
         (["--create", "--rho", 0], "--rho must be above 0"),
         (["--create", "--gdp", "nan"], "--gdp must be above 0"),
         (["--create", "--epsilon", 1, "--delta", 2], "--delta must lie in [0, 1]"),
+        (["--create", "--rho", 1, "--zcdp"], "--zcdp must be beside --epsilon, and --delta"),
+        (["--create", "--epsilon", 1, "--delta", 0, "--zcdp"], "--zcdp must be beside --epsilon"),
         (["--rho", 1], "--rho is for --create"),
+        (["--zcdp"], "--zcdp is for --create"),
         ([], "path must be an existing ledger"),
     ],
 )
@@ -90,5 +94,25 @@ def test_a_release_is_in_the_ledger_with_its_plan_and_output(run, tmp_path):
     assert epsilon <= shown <= epsilon * 1.001
     full = run("release", tmp_path / "data.csv", "--plan", plan, "--output", output)
     assert full.exit_code == 2
-    assert "item must fit in what remains" in full.stderr
+    assert f"{ledger} has rho 0.01 left, and the table costs rho 0.02" in full.stderr
     assert len(dp.Ledger(ledger).charges) == 2
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-9)])
+def test_an_epsilon_and_a_delta_are_a_rho_in_words(run, tmp_path, epsilon, delta):
+    """Numbers are shown rounded to the safe side, and the epsilon as it was given."""
+    asked = ["--create", "--epsilon", epsilon, "--delta", delta, "--zcdp"]
+    text = run("ledger", tmp_path / "budget", *asked).stdout
+    rho = float(dp.largest_zcdp((epsilon, delta)).rho)
+    assert f"({epsilon:g}, {delta:g})-differential privacy allows rho = {rho!r}" in text
+    assert f"it implies ({epsilon:g}, {delta:g})-differential privacy" in text
+    ledger = dp.Ledger(tmp_path / "budget")
+    ledger.charge(ledger.share(7), 3)
+    text = run("ledger", tmp_path / "budget", "--delta", delta).stdout
+    budget, spent, left = (
+        float(text.split(f"{words}: rho ")[1].split(";")[0])
+        for words in ("budget", "spent so far", "left")
+    )
+    assert rho <= budget <= rho * 1.001
+    assert ledger.spent().rho <= spent <= ledger.spent().rho * 1.001
+    assert 0.999 * ledger.remaining().rho <= left <= ledger.remaining().rho

@@ -1,8 +1,11 @@
-"""The page "A yearly table": its plan and its commands, on files from a spreadsheet."""
+"""The page "A yearly table": its dialogue, its plan and its commands, on files of a spreadsheet."""
 
 import csv
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,29 +17,33 @@ import jaxdp as dp
 from jaxdp.cli import build_app
 
 PAGE = (Path(__file__).parents[3] / "docs" / "yearly_table.md").read_text()
-PLAN = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0]
+(PLAN,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+_, DIALOGUE = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+# A question ends with a colon and, where it has a default, brackets.
+ANSWERS = [line.rpartition(": ")[2] if ": " in line else "" for line in DIALOGUE.splitlines()]
+ANSWERS = ["" if answer.endswith("]:") else answer for answer in ANSWERS]
 COMMANDS = [
     line
     for block in re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     for line in block.splitlines()
 ]
+REGIONS = ["007", "0e1", "0e2", "", "7"]
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("plan.toml").write_text(PLAN)
     random = np.random.default_rng(0)
     for year in (2025, 2026):
-        size = 4000
+        size = 2000
         incomes = [f"{x:.2f}".replace(".", ",") for x in random.gamma(2.0, 25e3, size)]
         with Path(f"households-{year}.csv").open("w", encoding="utf-8-sig", newline="") as file:
             writer = csv.writer(file, delimiter=";")
             writer.writerow(["region", "size", "income", "moved"])
             for income in incomes:
-                region = random.choice(["north", "south", "", "abroad"], p=[0.5, 0.4, 0.05, 0.05])
+                region = random.choice(REGIONS, p=[0.5, 0.3, 0.1, 0.05, 0.05])
                 known = income if random.random() < 0.8 else random.choice(["NA", ""])
-                day = f"2025-{random.integers(1, 13):02}-15"
+                day = f"{year}-{random.integers(1, 13):02}-15"
                 writer.writerow([region, random.integers(1, 15), known, day])
     return tmp_path
 
@@ -51,29 +58,68 @@ def published(year):
         return [*csv.DictReader(file)]
 
 
-def test_the_page_makes_two_tables_and_shows_what_was_spent(folder):
-    app, runner, shown = build_app(typer), CliRunner(), []
-    for command in COMMANDS:
-        program, *arguments = shlex.split(command)
-        assert program == "jaxdp"
-        told = runner.invoke(app, arguments)
-        assert told.exit_code == 0, (command, told.output)
-        shown.append(told.stdout)
-    assert [x.split()[1] for x in COMMANDS] == [
-        *("ledger", "release", "check", "release", "ledger", "release", "ledger")
-    ]
-    assert "half_width" in shown[1]
-    assert "and the ledger has room" in shown[2]
-    assert ["spent so far: rho 0.02;" in shown[4], "spent so far: rho 0.04;" in shown[6]] == [
-        True
-    ] * 2
-    assert shown[6].count("household table") == 2
-    ledger = dp.Ledger("households.ledger")
-    assert len(ledger.charges) == 2
-    assert ledger.would_fit(dp.ZCDP(0.0, 0.02))
-    assert not ledger.would_fit(dp.ZCDP(0.0, 0.0201))
+def in_process(line, answers=""):
+    """Exit code and text of a command of the page."""
+    program, *arguments = shlex.split(line)
+    if program != "jaxdp":
+        return subprocess.run(line, shell=True, check=False).returncode, ""
+    told = CliRunner().invoke(build_app(typer), arguments, input=answers)
+    return told.exit_code, told.output
+
+
+def in_a_shell(line, answers=""):
+    """The same in a shell, where `jaxdp` is a program."""
+    program = Path("bin/jaxdp")
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m jaxdp "$@"\n')
+    program.chmod(0o755)
+    variables = {**os.environ, "PATH": f"{program.parent.resolve()}:{os.environ['PATH']}"}
+    asked = {"input": answers, "capture_output": True, "text": True, "env": variables}
+    done = subprocess.run(["bash", "-c", line], check=False, **asked)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("run", [in_process, pytest.param(in_a_shell, marks=pytest.mark.long)])
+def test_the_page_makes_two_tables_and_shows_what_was_spent(folder, run):
+    shown = []
+    for i, command in enumerate(COMMANDS):
+        code, text = run(command, "\n".join([*ANSWERS, ""]) if i == 0 else "")
+        assert code == 0, (command, text)
+        shown.append(text)
+    # The dialogue is the page's, and proposes the page's commands.
+    questions = [line.rpartition(":")[0] for line in DIALOGUE.splitlines()]
+    assert [question for question in questions if question not in shown[0]] == []
+    written = Path("plan-2025.toml").read_text()
+    assert [*filter(lambda line: line[:1] != "#", written.splitlines())] == PLAN.splitlines()
+    proposed = [shlex.split(line) for line in shown[0].split("next:\n")[1].splitlines()]
+    page = [shlex.split(command) for command in COMMANDS]
+    proposed[0][7] = "1e-6"
+    assert proposed == [page[1], page[3], [*page[4][:-1], "released-households-2025.csv"]]
+    assert "allows rho = 0.0243559703595382" in shown[1]
+    assert "it implies (1, 1e-06)-differential privacy" in shown[1]
+    assert "all half widths hold together with probability 0.95" in shown[2]
+    assert "and the ledger has room" in shown[3]
+    assert "spent so far: rho 0.008119;" in shown[5]
+    assert "spent so far: rho 0.01624;" in shown[9]
+    assert [*map(shown[9].count, ("households 2025 ", "households 2026 "))] == [1, 1]
     for year in (2025, 2026):
         check_table(year)
+    check_that_more_is_refused(run)
+
+
+def check_that_more_is_refused(run):
+    """Nothing is charged or written."""
+    before = Path("households.ledger").read_bytes()
+    plan = re.sub("rho = .*", "rho = 0.01", Path("plan-2026.toml").read_text())
+    Path("plan-2027.toml").write_text(plan)
+    for command in (COMMANDS[7], COMMANDS[8]):
+        line = command.replace("plan-2026", "plan-2027").replace("table-2026", "table-2027")
+        code, text = run(line)
+        assert code == 2
+        assert "households.ledger has rho 0.008118 left, and the table costs rho 0.01:" in text
+    assert Path("households.ledger").read_bytes() == before
+    assert not Path("table-2027.csv").exists()
+    assert len(dp.Ledger("households.ledger").charges) == 2
 
 
 def check_table(year):
@@ -82,12 +128,15 @@ def check_table(year):
     for row in rows:
         inside = people
         if row["region"]:
-            of = {"other": ("", "abroad")}.get(row["region"], (row["region"],))
+            of = {"other": ("", "7")}.get(row["region"], (row["region"],))
             inside = [p for p in inside if p["region"] in of]
         if row["size"]:
             sizes = {"[1, 2)": [1], "[2, 3)": [2], "[3, 12]": range(3, 13), "other": (13, 14)}
             inside = [p for p in inside if int(p["size"]) in sizes[row["size"]]]
-        if row["moved"]:
+        if row["moved"] == "other":
+            inside = []
+        elif row["moved"]:
+            assert row["moved"][:4] == str(year)
             quarter = int(row["moved"][-1])
             inside = [p for p in inside if (int(p["moved"][5:7]) + 2) // 3 == quarter]
         if "income" in row["name"]:
@@ -96,4 +145,4 @@ def check_table(year):
         if row["name"].startswith("mean"):
             truth = np.mean([min(float(p["income"].replace(",", ".")), 150e3) for p in inside])
         assert abs(float(row["value"]) - truth) <= 2 * float(row["half_width"]), row
-    assert len(rows) == 12 + 3 + 4 + 1 + 3 + 3 + 4
+    assert len(rows) == 3 * 25 + 5

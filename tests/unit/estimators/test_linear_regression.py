@@ -115,13 +115,14 @@ def test_a_record_moves_the_moments_by_their_sensitivity(relation):
     assert 0.9 < worst <= 1.0
 
 
-def test_intervals_count_the_noise_of_privacy():
-    """400 fits: 95 % intervals hold the truth in 93 to 97 %; without the noise's part in fewer."""
+@pytest.mark.parametrize("fits", [100, pytest.param(400, marks=pytest.mark.long)])
+def test_intervals_count_the_noise_of_privacy(fits):
+    """95 % intervals hold the truth in 95 %, up to 2.2 deviations; without the noise in fewer."""
     rng, truth = np.random.default_rng(1), np.array([0.5, 0.0, -0.3])
     known = {"epsilon": 3.0, "delta": 1e-6, "feature_bounds": (-3, 3), "target_bounds": (-4, 4)}
     model = dp.DPLinearRegression(**known, solver="moments")
     held, narrow = [], []
-    for _ in range(400):
+    for _ in range(fits):
         x = rng.uniform(-3, 3, size=(2000, 3))
         y = x @ (truth / 3**0.5) + 0.8 * rng.standard_normal(2000)
         model.fit(x, np.clip(y, -4, 4))
@@ -133,7 +134,7 @@ def test_intervals_count_the_noise_of_privacy():
         )
         middle, half = 0.5 * (low + high), 0.5 * (high - low) * ratio
         narrow.append(np.abs(truth / 3**0.5 - middle) <= half)
-    assert 0.93 <= np.mean(held) <= 0.97, np.mean(held, axis=0)
+    assert abs(np.mean(held) - 0.95) <= 0.02 * (400 / fits) ** 0.5, np.mean(held, axis=0)
     assert np.mean(narrow) < 0.92
 
 

@@ -5,7 +5,7 @@ import mpmath as mp
 import numpy as np
 import oracle
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import expected, records
 
@@ -41,6 +41,7 @@ def test_bayes_risk_of_a_gaussian(mu, prior):
 
 
 @given(st.floats(0.01, 3), st.floats(0.01, 0.99))
+@settings(max_examples=10)
 def test_bayes_risk_is_the_least_over_the_tradeoff(scale, prior):
     mechanism = dp.Mechanism(dp.Laplace(scale), 1.0)
     fpr = np.linspace(0, 1, 4001)

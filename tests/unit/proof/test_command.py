@@ -68,7 +68,7 @@ def test_statements(files):
 
 
 def test_an_open_statement_and_json(files):
-    loss = 3 * dp.privacy_loss(dp.Mechanism(dp.Laplace(1.0), 1.0, 0.25, "remove"))
+    loss = 3 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.25, "remove"))
     (files / "loss.json").write_text(loss.to_json())
     arguments = "--epsilon", "1", "--most-points", "16", "--json"
     middle = float(loss.delta(1.0)) * (1 - 1e-4)

@@ -106,7 +106,7 @@ def test_release_adds_the_noise_of_the_plan():
     rows = unit_rows(np.random.default_rng(0), 30, 3)
     made = covariance.plan(BUDGET, dimension=3, records=30, relation="replace_one")
     draws = jax.vmap(lambda k: covariance.release(rows, made, k))(
-        jax.random.split(jax.random.key(5), 20_000)
+        jax.random.split(jax.random.key(5), 5_000)
     )
     np.testing.assert_array_equal(draws, jnp.swapaxes(draws, -1, -2))
     noise = np.asarray(draws) - rows.T @ rows / 30
@@ -114,8 +114,8 @@ def test_release_adds_the_noise_of_the_plan():
     expected = np.array(
         [made.scales[int(i == j)] for i, j in zip(*np.triu_indices(3), strict=True)]
     )
-    # 0.5 % standard error, 6 of them beyond 5 once in 3e5 runs.
-    np.testing.assert_allclose(deviation, expected, rtol=0.025)
+    # 1 % standard error, 6 of them beyond 5 once in 3e5 runs.
+    np.testing.assert_allclose(deviation, expected, rtol=0.05)
 
 
 @pytest.mark.float64

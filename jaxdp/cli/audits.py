@@ -1,0 +1,222 @@
+"""`jaxdp audit`: an attempt to refute a guarantee, from a file of outputs."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from jaxdp.cli.base import AsJson, check, exit_on_error, library, show, with_options, wrapped
+from jaxdp.cli.records import Dialect, Records, require_names
+from jaxdp.tables.labels import normal
+from jaxdp.tables.missing import as_double, is_missing
+
+# delta of the test of a claim at every delta. chosen: the column of the table in docs/audit.md that
+# refutes half of the noise most often from 1,000 and 4,000 outputs
+_DELTA = 0.05
+# Exit codes: bad input, and no claim.
+_BAD, _NO_CLAIM = 2, 3
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command to `app`."""
+    app.command("audit")(with_options(run))
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """The guarantee that is claimed, in one of three ways, and the delta of the test."""
+
+    epsilon: Annotated[float | None, typer.Option(help="Claimed epsilon in nats, at --delta.")] = (
+        None
+    )
+    rho: Annotated[float | None, typer.Option(help="Claimed rho of zCDP.")] = None
+    gdp: Annotated[float | None, typer.Option(help="Claimed mu of Gaussian DP.")] = None
+    delta: Annotated[
+        float | None,
+        typer.Option(help="delta of the bound; default: 0, and 0.05 with --rho or --gdp."),
+    ] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """The two columns of outputs."""
+
+    first: Annotated[
+        str | None, typer.Option(help="Column of outputs on one data set; default: the first.")
+    ] = None
+    second: Annotated[
+        str | None, typer.Option(help="Column of outputs on its neighbour; default: the second.")
+    ] = None
+    unequal: Annotated[
+        bool,
+        typer.Option(
+            "--unequal", help="Blank cells at the end of a column are runs that were not made."
+        ),
+    ] = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """How outputs are tested."""
+
+    confidence: Annotated[
+        float, typer.Option(help="1 less the rate at which true claims are refuted.")
+    ] = 0.95
+    seed: Annotated[int | None, typer.Option(help="Repeat the random halves of another call.")] = (
+        None
+    )
+    low_bits: Annotated[
+        bool, typer.Option("--low-bits", help="Test the last bits of the numbers, too.")
+    ] = False
+
+
+def run(
+    claim: Claim,
+    columns: Columns,
+    test: Test,
+    dialect: Dialect,
+    file: Annotated[
+        Path,
+        typer.Argument(help="Outputs on two data sets: CSV with a header, .gz; Parquet; Arrow."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Try to refute a guarantee from outputs on two neighbouring data sets.
+
+    Exit status 0: not refuted, 1: refuted, 2: bad input, 3: no claim to refute.
+    """
+
+    def work() -> tuple[Any, list[int]]:
+        claimed, delta = _claimed(claim)
+        first, second = _outputs(Records(file, **vars(dialect)), columns)
+        dp = library()
+        found = dp.audit.of_outputs(
+            first,
+            second,
+            delta=delta,
+            claim=claimed,
+            confidence=test.confidence,
+            key=_key(test.seed),
+            low_bits=test.low_bits,
+        )
+        return found, [len(first), len(second)]
+
+    found, sizes = exit_on_error("audit", work, reads_records=True, failed=_BAD)
+    show(as_json, {**found._asdict(), "outputs": sizes}, wrapped(_text_of(found, sizes, claim)))
+    raise typer.Exit(_NO_CLAIM if found.is_refuted is None else int(found.is_refuted))
+
+
+def _claimed(claim: Claim) -> tuple[Any, float]:
+    """The claim, None without one, and the delta of the test."""
+    check({"epsilon": claim.epsilon, "delta": claim.delta})
+    sizes = {k: x for k, x in vars(claim).items() if x is not None and k != "delta"}
+    if len(sizes) > 1:
+        raise ValueError("give one claim at most: --rho, --gdp, or --epsilon with --delta")
+    for name, size in sizes.items():
+        if not 0 <= size < math.inf:
+            raise ValueError(f"--{name} must be 0 or more and finite, got {size:g}")
+    usual = _DELTA if claim.rho is not None or claim.gdp is not None else 0.0
+    delta = usual if claim.delta is None else claim.delta
+    if not sizes:
+        return None, delta
+    dp, ((kind, size),) = library(), sizes.items()
+    made = {
+        "rho": lambda: dp.ZCDP(0.0, size),
+        "gdp": lambda: dp.GDP(size),
+        "epsilon": lambda: dp.ApproxDP(size, delta),
+    }
+    return made[kind](), delta
+
+
+def _key(seed: int | None) -> Any:
+    import jax
+
+    return None if seed is None else jax.random.key(seed)
+
+
+def _outputs(records: Records, columns: Columns) -> list[np.ndarray]:
+    """The two columns as finite numbers; `ValueError` with the line of another cell."""
+    file, names = records.file, [name for name in records.names if name]
+    require_names(file, names)
+    given = [columns.first, columns.second]
+    if given == [None, None]:
+        if len(names) != 2:
+            raise ValueError(
+                f"{file} must have two columns of outputs, and has {len(names)} with a name: name "
+                "two of them by --first and --second"
+            )
+        wanted = names
+    elif None in given:
+        raise ValueError("give both --first and --second, or neither")
+    else:
+        wanted = [normal(str(name)) for name in given]
+        for option, name in zip(("--first", "--second"), wanted, strict=True):
+            records.require(name, option)
+    cells: list[list[Any]] = [[], []]
+    with records.located():
+        for chunk in records.chunks(wanted, wanted):
+            for column, name in zip(cells, wanted, strict=True):
+                column += chunk[name]
+    return [_numbers(column, i, records, columns.unequal) for i, column in enumerate(cells)]
+
+
+def _numbers(cells: list[Any], index: int, records: Records, unequal: bool) -> np.ndarray:
+    numbers = np.fromiter(map(as_double, cells), np.float64, len(cells))
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    last = int(np.flatnonzero(np.isfinite(numbers)).max(initial=-1))
+    is_short = len(bad) and bad[0] > last and all(is_missing(cells[i]) for i in bad)
+    if not len(bad) or (unequal and is_short):
+        return numbers[: last + 1]
+    where, what = records.place(int(bad[0])), f"the {('first', 'second')[index]} column of outputs"
+    if is_short:
+        raise ValueError(
+            f"{what} ends before {where} of {records.file}: with --unequal fewer runs were made. A "
+            "run that failed has an output, too: give it a number"
+        )
+    cell = cells[bad[0]]
+    kind = "blank" if is_missing(cell) else "no finite number"
+    raise ValueError(f"{what} must be of numbers, and {where} of {records.file} is {kind}")
+
+
+def _text_of(found: Any, sizes: list[int], claim: Claim) -> str:
+    """The audit in words."""
+    share = f"{100 * (1.0 - found.confidence):.6g}"
+    lines = [
+        f"outputs: {sizes[0]:,} on the first data set, {sizes[1]:,} on the second",
+        f"epsilon >= {_down(found.epsilon_lower)} at delta {found.delta:g}",
+    ]
+    if found.epsilon_lower > 0:
+        lines[-1] += ": no guarantee with a smaller epsilon at this delta is true of them"
+    if claim.gdp is not None:
+        lines.append(f"mu >= {_down(found.mu_lower)} of Gaussian differential privacy")
+    lines.append(
+        f"This holds with confidence {found.confidence:g}: at most {share} of 100 audits report "
+        "more than the truth, or refute a true claim."
+    )
+    if found.is_refuted is None:
+        lines.append("no claim to refute: see --epsilon with --delta, --rho, --gdp")
+        return "\n".join(lines)
+    kinds = {"rho": "rho {:g}", "gdp": "mu {:g}", "epsilon": "epsilon {:g}"}
+    ((kind, size),) = ((k, x) for k, x in vars(claim).items() if x is not None and k in kinds)
+    stated = f"claim: {kinds[kind].format(size)}"
+    if kind == "epsilon":
+        stated += f" at delta {found.delta:g}"
+    elif math.isfinite(found.claimed):
+        stated += f", so epsilon {found.claimed:.6g} at delta {found.delta:g}"
+    lines.append(f"{stated}; {found.finding.partition(':')[0]}")
+    if not found.is_refuted:
+        lines.append(
+            "Not refuted is not proved: the test may be weak, other neighbours may differ more, "
+            "and more outputs can refute it."
+        )
+    return "\n".join(lines)
+
+
+def _down(bound: float) -> str:
+    """A lower bound in six digits, never above it."""
+    from jaxdp.dpsgd.statement import rounded_up
+
+    return rounded_up(-bound, 6).lstrip("-")

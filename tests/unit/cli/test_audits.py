@@ -1,0 +1,178 @@
+"""`jaxdp audit`: files of outputs as people have them, exit codes, refusals by line."""
+
+import codecs
+import gzip
+import json
+import re
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import jaxdp as dp
+from jaxdp.cli import build_app
+
+NOISE = np.random.default_rng(1).normal(size=(2, 2000))
+FIRST, SECOND = NOISE[0], NOISE[1] + 1.0
+GERMAN = ["--delimiter", ";", "--decimal", ","]
+
+
+@pytest.fixture(scope="module")
+def run():
+    app, runner = build_app(typer), CliRunner()
+    return lambda *arguments: runner.invoke(app, ["audit", *map(str, arguments)])
+
+
+def text_of(*columns, names=("with", "without"), delimiter=",", point="."):
+    lines = [names, *([f"{x!r}" for x in row] for row in zip(*columns, strict=True))]
+    return "".join(f"{delimiter.join(x.replace('.', point) for x in row)}\r\n" for row in lines)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "outputs.csv"
+    path.write_text(text_of(FIRST.tolist(), SECOND.tolist()))
+    return path
+
+
+def test_the_exit_code_is_the_verdict(run, file):
+    for claim, code, words in (
+        (["--gdp", 1], 0, "not refuted"),
+        (["--gdp", 0.5], 1, "mu 0.5, so epsilon 0.514258 at delta 0.05"),
+        (["--rho", 0.5], 0, "Not refuted is not proved"),
+        (["--rho", 0.05], 1, "refuted by the values of an output"),
+        (["--epsilon", 0.1, "--delta", 0.05], 1, "epsilon 0.1 at delta 0.05; refuted by"),
+        (["--epsilon", 3], 0, "epsilon 3 at delta 0; not refuted"),
+        ([], 3, "no claim to refute"),
+        (["--confidence", 0.8], 3, "at most 20 of 100 audits"),
+    ):
+        told = run(file, *claim, "--seed", 1)
+        assert told.exit_code == code, told.output
+        assert words in " ".join(told.stdout.split())
+        assert "2,000 on the first" in told.stdout
+        assert max(map(len, told.stdout.splitlines())) <= 80
+
+
+def test_the_page_shows_what_is_printed(run, tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "audit.md").read_text()
+    call, shown = re.findall(r"\$ jaxdp audit outputs.csv (.*)\n((?:.*\n)*?)```", page)[0]
+    noise = np.random.default_rng(0).laplace(0.0, 0.5, (2, 2000))
+    path = tmp_path / "outputs.csv"
+    path.write_text(text_of((noise[0] + 1.0).tolist(), noise[1].tolist()))
+    assert run(path, *call.split()).stdout == shown
+
+
+def test_json_is_the_audit_of_python(run, file):
+    told = run(file, "--gdp", 1, "--seed", 7, "--json")
+    keyed = {"claim": dp.GDP(1.0), "delta": 0.05, "key": jax.random.key(7)}
+    found = dp.audit.of_outputs(FIRST, SECOND, **keyed)
+    assert json.loads(told.stdout) == {**found._asdict(), "outputs": [2000, 2000]}
+    assert run(file, "--gdp", 1, "--seed", 7, "--json").stdout == told.stdout
+    assert run(file, "--gdp", 1, "--seed", 8, "--json").stdout != told.stdout
+
+
+def test_files_as_people_have_them(run, tmp_path):
+    """A mark, semicolons, decimal commas, gzip, an index, other columns, sorted."""
+    german = text_of(FIRST.tolist(), SECOND.tolist(), delimiter=";", point=",")
+    packed = tmp_path / "packed.csv.gz"
+    packed.write_bytes(gzip.compress(codecs.BOM_UTF8 + german.encode()))
+    wide = tmp_path / "wide.csv"
+    columns = [range(2000), np.sort(SECOND).tolist(), FIRST.tolist(), ["x"] * 2000]
+    wide.write_text(text_of(*columns, names=("", "b", " a ", "c")))
+    indexed = tmp_path / "indexed.csv"
+    indexed.write_text(text_of(*columns[:3], names=("", "b", "a")))
+    for arguments in (
+        [packed, *GERMAN],
+        [wide, "--first", "a", "--second", "b"],
+        [indexed],
+    ):
+        assert run(*arguments, "--gdp", 1).exit_code == 0, arguments
+        assert run(*arguments, "--gdp", 0.5).exit_code == 1, arguments
+
+
+ROWS = [f"{i},{i + 0.5}" for i in range(40)]
+REFUSED = {
+    "blank": ([*ROWS[:5], "1,", *ROWS], [], "the second column .* line 7 .* is blank"),
+    "missing": ([*ROWS[:5], "NA,1", *ROWS], [], "the first column .* line 7 .* is blank"),
+    "a word": ([*ROWS[:5], "", "", "secret,1"], [], "line 9 .* is no finite number"),
+    "infinity": ([*ROWS, "1,inf"], [], "line 42 .* is no finite number"),
+    "a comma": (
+        [*ROWS, '1,"1,5"'],
+        [],
+        "line 42: with --decimal . numbers must have no comma, .* has one: name the --decimal",
+    ),
+    "short": ([*ROWS, "1,", "2,"], [], "ends before line 42 .* with --unequal"),
+    "few": (ROWS[:3], ["--epsilon", 1], "at least 23 outputs of either data set, got 3 and 3"),
+    "none": ([], [], "at least 11 outputs"),
+    "columns": (["1,2,3"], [], "line 2 has 3"),
+    "one name": (ROWS, ["--first", "a"], "give both --first and --second"),
+    "no such name": (ROWS, ["--first", "a", "--second", "c"], "--second must be a column"),
+    "two claims": (ROWS, ["--rho", 1, "--gdp", 1], "give one claim at most"),
+    "rho": (ROWS, ["--rho", -1], "--rho must be 0 or more and finite, got -1"),
+    "gdp": (ROWS, ["--gdp", "inf"], "--gdp must be 0 or more and finite, got inf"),
+    "epsilon": (ROWS, ["--epsilon", "nan"], "--epsilon must be 0 or more, got nan"),
+    "delta": (ROWS, ["--delta", 2], "--delta must lie in"),
+    "confidence": (ROWS, ["--confidence", 1], "confidence must lie in"),
+    "constant": (["1,1"] * 40, [], "one constant output"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_exits_2_and_names_the_line(run, tmp_path, name):
+    rows, options, said = REFUSED[name]
+    path = tmp_path / "bad.csv"
+    path.write_text("\n".join(["a,b", *rows]) + "\n")
+    told = run(path, *options)
+    assert told.exit_code == 2
+    assert len(told.stderr.splitlines()) == 1
+    assert "secret" not in told.stderr
+    assert re.search(said, told.stderr), told.stderr
+
+
+def test_other_files_exit_2(run, tmp_path):
+    three, bare = tmp_path / "three.csv", tmp_path / "bare.csv"
+    three.write_text("a,b,c\n1,2,3\n")
+    bare.write_text("1,2\n" * 40)
+    for path, said in (
+        (three, "has 3 with a name: name two of them"),
+        (bare, "must begin with a header"),
+        (tmp_path / "none.csv", "No such file"),
+    ):
+        told = run(path)
+        assert (told.exit_code, said in told.stderr) == (2, True), told.stderr
+
+
+def test_columns_of_unequal_length(run, tmp_path):
+    """Blank cells at the end, if it is said that they are no outputs."""
+    path = tmp_path / "unequal.csv"
+    columns = [FIRST.tolist(), [*np.sort(SECOND[:1500]).tolist(), *[""] * 500]]
+    path.write_text(text_of(*columns).replace("''", ""))
+    assert run(path).exit_code == 2
+    told = run(path, "--unequal", "--gdp", 1, "--json")
+    assert (told.exit_code, json.loads(told.stdout)["outputs"]) == (0, [2000, 1500])
+    assert run(path, "--unequal", "--gdp", 0.5).exit_code == 1
+
+
+def test_parquet(run, tmp_path):
+    pytest.importorskip("pyarrow")
+    pandas = pytest.importorskip("pandas")
+    path = tmp_path / "outputs.parquet"
+    pandas.DataFrame({"a": FIRST, "b": SECOND}).to_parquet(path)
+    assert run(path, "--gdp", 0.5).exit_code == 1
+    pandas.DataFrame({"a": [1.0, None, 2.0], "b": [1.0, 2.0, 3.0]}).to_parquet(path)
+    told = run(path)
+    assert (told.exit_code, "record 2 of" in told.stderr) == (2, True)
+
+
+@pytest.mark.long
+def test_a_hundred_thousand_rows_take_two_seconds(run, tmp_path):
+    noise = np.random.default_rng(2).normal(size=(2, 100_000))
+    path = tmp_path / "large.csv"
+    path.write_text(text_of(noise[0].tolist(), (noise[1] + 1.0).tolist()))
+    start = time.process_time()
+    assert run(path, "--gdp", 0.8).exit_code == 1
+    assert time.process_time() - start < 2.0
