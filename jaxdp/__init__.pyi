@@ -29,10 +29,10 @@ from jaxdp.design.fit import fit_noise as fit_noise
 from jaxdp.design.sensitivity import JointSensitivity as JointSensitivity
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture as GaussianMixture
 from jaxdp.dominating_pair.known_guarantee import RandomisedResponse as RandomisedResponse
-from jaxdp.estimators.lasso import DPLasso as DPLasso
 from jaxdp.estimators.logistic import DPLogisticRegression as DPLogisticRegression
 from jaxdp.estimators.naive_bayes import DPNaiveBayes as DPNaiveBayes
 from jaxdp.estimators.pca import DPPCA as DPPCA
+from jaxdp.estimators.regression import DPLasso as DPLasso
 from jaxdp.estimators.regression import DPLinearRegression as DPLinearRegression
 from jaxdp.exponential_mechanism import ExponentialMechanism as ExponentialMechanism
 from jaxdp.guarantee.base import Budget as Budget

@@ -112,10 +112,7 @@ def _california_housing(name: str) -> Dataset:
 
 
 def _electricity(name: str) -> Dataset:
-    def fetch():
-        return _openml(151)
-
-    header, rows, source = _table(name, fetch)
+    header, rows, source = _table(name, lambda: _openml(151))
     upward = {"UP": "1", "DOWN": "0"}
     values = [[*row[:-1], upward.get(row[-1], row[-1])] for row in rows]
     return _numeric(name, header, np.array(values, dtype=np.float64), source)
@@ -144,10 +141,7 @@ _BANDS_CODES = ("press", "unit_number", "plating_tank")
 
 
 def _cylinder_bands(name: str) -> Dataset:
-    def fetch():
-        return _openml(6332)
-
-    header, rows, source = _table(name, fetch)
+    header, rows, source = _table(name, lambda: _openml(6332))
     columns, names = [], []
     for column, cells in zip(
         header[:-1], zip(*(row[:-1] for row in rows), strict=True), strict=True

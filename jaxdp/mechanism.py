@@ -249,8 +249,8 @@ def release(
         A `Released`: the noisy value and its guarantee. The sensitivity includes the rounding, and
         delta the sampling error.
 
-    `ValueError` for noises without a lattice (staircases, Subbotin's, your own), shapes that do not
-    fit and values that are not finite. A traced NaN counts as 0.
+    `ValueError` for noises without a lattice (staircases, your own that are not log-concave on the
+    reals), shapes that do not fit and values that are not finite. A traced NaN counts as 0.
 
     Inside of `jit`, `vmap`, `grad` and loops, pass a key that is mapped as the value is. Without
     one, or with a constant, all calls and entries would share the same noise, which cancels in

@@ -5,7 +5,9 @@ multiple of g is added, with the noise's density at the multiples of g. Every ou
 every value, so its low bits reveal nothing. By post-processing, the guarantee covers the noise
 rounded to multiples of g. The drawn law differs from it by at most (g / scale)^2 in total
 variation: the midpoint rule's error, (1 / 24) of the integral of the density's second derivative
-(at most 2) and 1 / 4 of a kink's slope. `noise.kernels.whole_draws` states the sampler's own error.
+(at most 2) and 1 / 4 of a kink's slope. The scale of any log-concave noise is 1 / sqrt(I), I its
+Fisher information: the integral of the absolute second derivative, kinks included, is 2 I at most,
+and each cell's error 1 / 8 of its part. `noise.kernels.whole_draws` states the sampler's own error.
 Source: Mironov, On significance of the least significant bits for differential privacy, CCS 2012.
 """
 
@@ -27,18 +29,13 @@ from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.noise.base import Noise, exp_up
-from jaxdp.noise.discrete_laplace import DiscreteLaplace
-from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.laplace import Laplace
-from jaxdp.noise.lattice_draws import draw_whole, require_drawable, unit_of
+from jaxdp.noise.lattice_draws import draw_error, require_drawable, unit_of
 
 # Bits of a noise's scale above the lattice. chosen: total variation 2^-64, values to 2^29 scales
 BITS = 32
 # Multiples of g that a value is clipped to. derived: with noise below 2^40 they add up in 64 bits
 _LARGEST = 2.0**61
-# The norm of a vector's sensitivity, where one noise covers the whole of it.
-_NORMS = {Gaussian: 2, Laplace: 1, DiscreteLaplace: 1}
 
 
 @final
@@ -136,9 +133,9 @@ def release(
     return jax.tree.unflatten(tree, noisy), lattice, is_secure(key)
 
 
-def size_error(size: int | float, step: ArrayLike) -> Reals:
+def size_error(size: int | float, step: ArrayLike, each: float = whole_draws.ERROR) -> Reals:
     """Total variation of `size` draws on a lattice of `step` to the noise's scale."""
-    return round_up(size * (xp.asarray(step) ** 2 + whole_draws.ERROR), 4)
+    return round_up(size * (xp.asarray(step) ** 2 + each), 4)
 
 
 def lattice_of(
@@ -173,7 +170,7 @@ def lattice_of(
     rounding = jnp.where(whole & (fine <= 1.0), 0.0, fine)
     spread = {0: 1.0, 1: float(size), 2: float(np.sqrt(size))}[norm]
     moved = jnp.where(rounding > 0, round_up(sensitivity + rounding * spread, 4), sensitivity)
-    error = size_error(size, fine / unit) + jnp.zeros(moved.shape)
+    error = size_error(size, fine / unit, draw_error(noise)) + jnp.zeros(moved.shape)
     return Lattice(fine, coarse, shift, moved, error)
 
 
@@ -220,8 +217,8 @@ def _norm_of(
         return 0
     if len(shapes) == 1 and shapes[0] == batch:
         return 0
-    if batch == () and type(noise) in _NORMS:
-        return _NORMS[type(noise)]
+    if batch == () and noise.norm:
+        return noise.norm
     raise ValueError(
         f"value must be of the mechanism's batch {batch}, got {shapes}: one Gaussian (of "
         "sensitivity in the Euclidean norm) or Laplace (in the sum of absolute values) covers a "
@@ -232,7 +229,7 @@ def _norm_of(
 
 def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Array:
     """value + noise, rounded to the coarse lattice; int64 for noise on the integers."""
-    noisy = draw_whole(noise, key, value.shape, lattice.fine)
+    noisy = noise._draw_whole(key, value.shape, lattice.fine)
     # Parameters that are out of range draw no number, and nothing of the value may come out.
     bad = jnp.isnan(noisy)
     drawn = jnp.where(bad, 0.0, noisy).astype(jnp.int64)
@@ -251,7 +248,7 @@ def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Ar
 
 def whole_noise_error(noise: Noise, draws: int) -> Reals:
     """Total variation between the laws of `draws` draws of `whole_noise` and of the noise."""
-    return size_error(draws, 0.0 if noise.on_integers else 2.0**-BITS)
+    return size_error(draws, 0.0 if noise.on_integers else 2.0**-BITS, draw_error(noise))
 
 
 def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
@@ -262,6 +259,6 @@ def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
     """
     require_drawable(noise)
     if noise.on_integers:
-        return draw_whole(noise, key, shape, jnp.ones(()))
+        return noise._draw_whole(key, shape, jnp.ones(()))
     lattice = lattice_of(noise, jnp.zeros(()), 1.0, (1, 0), True)
     return _added(noise, jnp.zeros(shape), key, lattice)

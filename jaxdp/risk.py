@@ -219,13 +219,13 @@ class Rate:
             # An unknown parameter is the safe end: infinite noise, or nothing at all.
             found = xp.where(xp.isnan(found), 0.0 if largest else xp.inf, found)
             best = xp.minimum(best, xp.min(found, axis=(0, 1)))
-            line = xp.argmin(xp.min(found, axis=1), axis=0)[None, None]
+            best_line = xp.argmin(xp.min(found, axis=1), axis=0)[None, None]
             epsilon, high, low = (xp.broadcast_to(x, found.shape) for x in (epsilon, high, low))
             found, epsilon, high, low = (
-                xp.take_along_axis(x, line, axis=0) for x in (found, epsilon, high, low)
+                xp.take_along_axis(x, best_line, axis=0) for x in (found, epsilon, high, low)
             )
-            top = xp.argmin(found, axis=1)[:, None]
-            sides = xp.maximum(top - 1, 0), xp.minimum(top + 1, _POINTS - 1)
+            best_share = xp.argmin(found, axis=1)[:, None]
+            sides = xp.maximum(best_share - 1, 0), xp.minimum(best_share + 1, _POINTS - 1)
             start, end = (xp.take_along_axis(epsilon, at, axis=1) for at in sides)
             high, low = high[:, :1], low[:, :1]
         return side * best

@@ -130,8 +130,5 @@ def write_sections(
     for section in wanted or sections:
         known[section] = sections[section]()
         commits[section] = environment()["commit"]
-    write(
-        name,
-        {section: known[section] for section in sections if section in known}
-        | {"commits": commits},
-    )
+    ordered = {section: known[section] for section in (*sections, *known) if section in known}
+    write(name, ordered | {"commits": commits})

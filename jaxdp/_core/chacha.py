@@ -46,7 +46,7 @@ _QUARTERS = (
 )
 
 
-def block(key: Sequence[jax.Array], inputs: Sequence[jax.Array]) -> list[jax.Array]:
+def block(key: Sequence[jax.Array | int], inputs: Sequence[jax.Array | int]) -> list[jax.Array]:
     """The block function of RFC 8439, elementwise: 16 arrays of words, from 8 and 4."""
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in (*key, *inputs)))
     words = (*_CONSTANTS, *key, *inputs)
@@ -75,16 +75,8 @@ def _rotated(x: jax.Array, bits: int) -> jax.Array:
     return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
 
 
-def _words(key: jax.Array) -> list[jax.Array]:
+def _words(key: jax.Array) -> list[jax.Array | int]:
     return [key[i] for i in range(_KEY_WORDS)]
-
-
-def _zero() -> jax.Array:
-    return jnp.zeros((), jnp.uint32)
-
-
-def _purpose(tag: int) -> jax.Array:
-    return jnp.full((), tag, jnp.uint32)
 
 
 @functools.partial(jax.jit, inline=True)
@@ -92,16 +84,15 @@ def _seed(seed: jax.Array) -> jax.Array:
     """A key from a whole number: for tests, as a seed can be guessed."""
     is_wide = seed.dtype.itemsize == 8
     low = seed.astype(jnp.uint32)
-    high = (seed.astype(jnp.uint64) >> np.uint64(32)).astype(jnp.uint32) if is_wide else _zero()
-    nothing = [_zero()] * _KEY_WORDS
-    return jnp.stack(block(nothing, (low, high, _purpose(_SEED), _zero()))[:_KEY_WORDS])
+    high = (seed.astype(jnp.uint64) >> np.uint64(32)).astype(jnp.uint32) if is_wide else 0
+    return jnp.stack(block([0] * _KEY_WORDS, (low, high, _SEED, 0))[:_KEY_WORDS])
 
 
 @functools.partial(jax.jit, static_argnums=1, inline=True)
 def _split(key: jax.Array, shape: Shape) -> jax.Array:
     """Children: half of the block of their number."""
     number = lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
-    words = block(_words(key), (number, _zero(), _purpose(_SPLIT), _zero()))
+    words = block(_words(key), (number, 0, _SPLIT, 0))
     return jnp.stack(words[:_KEY_WORDS], axis=-1)
 
 
@@ -109,7 +100,7 @@ def _split(key: jax.Array, shape: Shape) -> jax.Array:
 def _fold_in(key: jax.Array, data: Any) -> jax.Array:
     """The child of a number: half of its block."""
     number = jnp.asarray(data).astype(jnp.uint32)
-    words = block(_words(key), (number, _zero(), _purpose(_FOLD), _zero()))
+    words = block(_words(key), (number, 0, _FOLD, 0))
     return jnp.stack(words[:_KEY_WORDS])
 
 
@@ -122,7 +113,7 @@ def _bits(key: jax.Array, bit_width: int, shape: Shape) -> jax.Array:
         raise ValueError(f"shape must need fewer than 2^32 blocks of 512 bits, got {shape}")
 
     def drawn(counter: jax.Array) -> jax.Array:
-        return _cast(block(_words(key), (counter, _zero(), _purpose(_BITS), _zero())), bit_width)
+        return _cast(block(_words(key), (counter, 0, _BITS, 0)), bit_width)
 
     if blocks <= _CHUNK or jax.default_backend() != "cpu":
         return drawn(lax.iota(jnp.uint32, blocks)).reshape(-1)[:size].reshape(shape)

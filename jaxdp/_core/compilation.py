@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.devices import default_platform, with_float64
@@ -97,14 +98,14 @@ def _by_size(
             return False
         if lanes is not None:
             return leaves[0].shape[0] <= lanes
-        return sum(getattr(x, "size", 1) for x in leaves) <= FEW_NUMBERS
+        return sum([getattr(x, "size", 1) for x in leaves]) <= FEW_NUMBERS
 
     @functools.wraps(function)
     def call(*args: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
         if not checks.all_concrete(leaves):
             return program(*args)
-        leaves = [host_array(x) for x in leaves]
+        leaves = [x if type(x) is np.ndarray else host_array(x) for x in leaves]
         args = jax.tree.unflatten(structure, leaves)
         has_key = any(isinstance(x, jax.Array) for x in leaves)
         if not has_key and takes(leaves):

@@ -75,7 +75,7 @@ def _refuse(*_: Any) -> Any:
 
 
 def _evaluated(x: Any) -> Any:
-    """Outside of `jit`, in `vmap` or `grad`: it depends on where its operand is."""
+    """The operand outside of `jit`, in `vmap` or `grad`; refused if it lies on a TPU."""
     places = x.devices() if isinstance(x, jax.Array) else ()  # a literal is on none
     if any(_platform_of(device) in WITHOUT_FLOAT64 for device in places):
         _refuse()

@@ -38,10 +38,7 @@ class Saved(abc.ABC):
         """Record from what `to_json` wrote; `ValueError` for anything else or changed text."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """`to_json` into a file that its owner alone may read, all or nothing.
-
-        `ValueError` for a folder.
-        """
+        """`to_json` into a file for its owner alone, all or nothing; `ValueError` for a folder."""
         if Path(path).is_dir():
             raise ValueError(f"path must be a file, {path} is a folder")
         write_atomically(path, self.to_json(), mode=0o600)

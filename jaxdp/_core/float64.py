@@ -99,16 +99,16 @@ def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
                 return function(*args, **kwargs)
             with outside_traces():
                 return function(*args, **kwargs)
-        taken = args[unmade:], kwargs
-        if is_traced(taken):
-            require_float64_of(taken)
+        arguments = args[unmade:], kwargs
+        if is_traced(arguments):
+            require_float64_of(arguments)
             to_side = side(**kwargs) if callable(side) else side
             if not unmade:
-                return traced_in_float64(function, taken, to_side, is_refused)
-            made = traced_in_float64(partial(_made, function, args[0]), taken, 0.0, False)
+                return traced_in_float64(function, arguments, to_side, is_refused)
+            made = traced_in_float64(partial(_made, function, args[0]), arguments, 0.0, False)
             return assign(args[0], **vars(made))
         with opened(), outside_traces():
-            known, kwargs = _on_numpy(taken)
+            known, kwargs = _on_numpy(arguments)
             return as_numpy(function(*args[:unmade], *known, **kwargs))
 
     return call
@@ -116,12 +116,12 @@ def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
 
 def traced_in_float64(
     function: Callable[..., Any],
-    taken: Any,
+    arguments: Any,
     side: float | tuple[float, ...] | None,
     is_refused: bool,
 ) -> Any:
     """The results of traced arguments, in the caller's types unless `side` is None."""
-    leaves, structure = tree_flatten(taken)
+    leaves, structure = tree_flatten(arguments)
     traced = [isinstance(x, Tracer) for x in leaves]
 
     def of(*operands: Any) -> Any:
@@ -145,23 +145,24 @@ def _made(initial: Any, record: Any, *args: Any, **kwargs: Any) -> Any:
     return made
 
 
-def is_traced(taken: Any) -> bool:
+def is_traced(arguments: Any) -> bool:
     """True if an argument is traced, or a function that may read what is traced around it."""
-    leaves = tree_leaves(taken)
+    leaves = tree_leaves(arguments)
     return not checks.all_concrete(leaves) or (is_tracing() and any(map(callable, leaves)))
 
 
-def _widened(taken: Any) -> Any:
+def _widened(arguments: Any) -> Any:
     """The arguments, with doubles in records of the user's own classes, which check nothing."""
 
     def of_record(x: Any) -> Any:
-        return jax.tree.map(_double, x) if is_record(x) and _is_users(x) else x
+        return jax.tree.map(_double, x) if is_record(x) and is_users(type(x)) else x
 
-    return jax.tree.map(of_record, taken, is_leaf=is_record)
+    return jax.tree.map(of_record, arguments, is_leaf=is_record)
 
 
-def _is_users(record: Any) -> bool:
-    return not type(record).__module__.startswith("jaxdp.")
+def is_users(cls: type) -> bool:
+    """True for a class of the user's own."""
+    return not cls.__module__.startswith("jaxdp.")
 
 
 def _double(x: Any) -> Any:
@@ -169,12 +170,12 @@ def _double(x: Any) -> Any:
     return x.astype(np.float64) if is_real else x
 
 
-def _on_numpy(taken: Any) -> Any:
+def _on_numpy(arguments: Any) -> Any:
     """The arguments, with arrays of NumPy for those of JAX; keys stay as they are."""
-    leaves, structure = tree_flatten(taken)
+    leaves, structure = tree_flatten(arguments)
     if not any(isinstance(x, jax.Array) for x in leaves):
-        return taken
-    require_float64_of(taken)
+        return arguments
+    require_float64_of(arguments)
     return _widened(jax.tree.unflatten(structure, map(host_array, leaves)))
 
 
@@ -219,10 +220,10 @@ def _is_numbers(x: Any) -> bool:
     return not isinstance(x, Tracer) and not jnp.issubdtype(x.dtype, jax.dtypes.extended)
 
 
-def require_float64_of(taken: Any) -> None:
+def require_float64_of(arguments: Any) -> None:
     """`ValueError` for a record whose numbers JAX has rounded to float32 on their way here."""
-    for record in tree_leaves(taken, is_leaf=is_record):
-        if is_record(record) and not (_is_users(record) or getattr(record, "is_data", False)):
+    for record in tree_leaves(arguments, is_leaf=is_record):
+        if is_record(record) and not (is_users(type(record)) or getattr(record, "is_data", False)):
             for leaf in numbers_of(record):
                 if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating):
                     checks.require_float64(leaf.dtype, type(record).__name__)

@@ -31,7 +31,7 @@ _OF_JAX = ("bfloat16", "dtype", "finfo", "issubdtype", "ndarray")
 # Functions that make arrays: inside of a trace JAX's, which traced numbers may index.
 _NEW = ("arange", "array", "asarray", "eye", "full", "linspace", "ones", "zeros")
 # Arguments of functions of `jax.numpy` that NumPy's do not have.
-_HINTS = ("method", "mode", "precision")
+_HINTS = frozenset(("method", "precision"))
 
 
 # Types of arguments that are surely not JAX's: most calls end with a look at this set.
@@ -49,7 +49,10 @@ def any_of_jax(arguments: Any) -> bool:
         kind = type(x)
         if kind in _KNOWN:
             continue
-        if any_of_jax(x) if kind is tuple or kind is list else _is_of_jax(kind):
+        if kind is tuple or kind is list:
+            if not _KNOWN.issuperset(map(type, x)) and any_of_jax(x):
+                return True
+        elif _is_of_jax(kind):
             return True
     return False
 
@@ -85,14 +88,13 @@ def either(
 
     @functools.wraps(device)
     def function(*args: Any, **kwargs: Any) -> Any:
-        if not (kwargs or is_new) and _KNOWN.issuperset(map(type, args)):
-            return host(*args)
-        of_jax = any_of_jax(args) or (kwargs and any_of_jax(kwargs.values()))
-        if of_jax or (is_new and is_tracing()):
+        values = (*args, *kwargs.values()) if kwargs else args
+        is_known = _KNOWN.issuperset(map(type, values)) or not any_of_jax(values)
+        if not is_known or (is_new and is_tracing()):
             return device(*args, **kwargs)
-        if kwargs:
-            kwargs = {k: v for k, v in kwargs.items() if k not in _HINTS or k == "mode"}
-        return host(*args, **kwargs)
+        if _HINTS.isdisjoint(kwargs):
+            return host(*args, **kwargs)
+        return host(*args, **{k: v for k, v in kwargs.items() if k not in _HINTS})
 
     return function
 
@@ -104,10 +106,10 @@ else:
     xp = _Numpy(np, jnp)
 
 
-def updated(x: Any, index: Any, value: Any, drop: bool = False) -> Any:
-    """A copy of x with `value` at an index; `drop`: places beyond the end are left out (traced)."""
+def updated(x: Any, index: Any, value: Any) -> Any:
+    """A copy of x with `value` at an index."""
     if any_of_jax((x, value)) or any_of_jax(index if isinstance(index, tuple) else (index,)):
-        return jnp.asarray(x).at[index].set(value, mode="drop" if drop else None)
+        return jnp.asarray(x).at[index].set(value)
     copy = np.array(x)
     copy[index] = value
     return copy
@@ -119,6 +121,14 @@ def picked(x: Any, index: Any) -> Any:
     if any_of_jax((x, *parts)):
         return jnp.asarray(x).at[index].get(mode="fill", fill_value=jnp.nan)
     return np.asarray(x)[index]
+
+
+def _running(name: str, host: np.ufunc, x: Any, axis: int = 0, reverse: bool = False) -> Any:
+    if any_of_jax((x,)):
+        return getattr(jax.lax, name)(x, axis=axis, reverse=reverse)
+    x = np.flip(x, axis) if reverse else x
+    result = host.accumulate(x, axis=axis)
+    return np.flip(result, axis) if reverse else result
 
 
 class _Lax:
@@ -175,7 +185,7 @@ class _Lax:
 
     @staticmethod
     def stop_gradient(x: Any) -> Any:
-        return x if on_host(x) else jax.lax.stop_gradient(x)
+        return jax.lax.stop_gradient(x) if any_of_jax(jax.tree.leaves(x)) else x
 
     @staticmethod
     def optimization_barrier(x: Any) -> Any:
@@ -193,41 +203,13 @@ class _Lax:
         scaled = x * (2.0 ** (52 - mantissa_bits) + 1.0)
         return scaled - (scaled - x)
 
-    @staticmethod
-    def sort(operands: tuple[Any, ...], num_keys: int = 1) -> tuple[Any, ...]:
-        """Vectors in the order of the first one."""
-        if not on_host(operands):
-            return jax.lax.sort(operands, num_keys=num_keys)
-        order = np.argsort(operands[0], kind="stable")
-        return tuple(np.asarray(x)[order] for x in operands)
-
-    @staticmethod
-    def cummax(x: Any, axis: int = 0, reverse: bool = False) -> Any:
-        return _running("cummax", np.maximum, x, axis, reverse)
-
-    @staticmethod
-    def cummin(x: Any, axis: int = 0, reverse: bool = False) -> Any:
-        return _running("cummin", np.minimum, x, axis, reverse)
-
-    @staticmethod
-    def cumsum(x: Any, axis: int = 0, reverse: bool = False) -> Any:
-        return _running("cumsum", np.add, x, axis, reverse)
-
-    @staticmethod
-    def cumlogsumexp(x: Any, axis: int = 0, reverse: bool = False) -> Any:
-        return _running("cumlogsumexp", np.logaddexp, x, axis, reverse)
+    cummax = staticmethod(functools.partial(_running, "cummax", np.maximum))
+    cummin = staticmethod(functools.partial(_running, "cummin", np.minimum))
+    cumsum = staticmethod(functools.partial(_running, "cumsum", np.add))
 
 
 if not TYPE_CHECKING:
     lax = _Lax()
-
-
-def _running(name: str, host: np.ufunc, x: Any, axis: int, reverse: bool) -> Any:
-    if any_of_jax((x,)):
-        return getattr(jax.lax, name)(x, axis=axis, reverse=reverse)
-    x = np.flip(x, axis) if reverse else x
-    result = host.accumulate(x, axis=axis)
-    return np.flip(result, axis) if reverse else result
 
 
 def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:

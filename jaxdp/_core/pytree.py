@@ -86,6 +86,8 @@ def pytree(cls: type[T]) -> type[T]:
     leaves = tuple(f.name for f in fields if not f.metadata.get("static"))
     statics = tuple(f.name for f in fields if f.metadata.get("static"))
 
+    names = leaves + statics
+
     def flatten_with_keys(tree: T):
         keyed = tuple((jax.tree_util.GetAttrKey(n), getattr(tree, n)) for n in leaves)
         return keyed, tuple(getattr(tree, n) for n in statics)
@@ -97,7 +99,7 @@ def pytree(cls: type[T]) -> type[T]:
 
     def unflatten(values: tuple[Any, ...], children: Iterable[Any]) -> T:
         tree = object.__new__(cls)
-        assign(tree, **dict(zip(leaves + statics, (*children, *values), strict=True)))
+        vars(tree).update(zip(names, (*children, *values), strict=True))
         return tree
 
     _RECORDS.add(cls)

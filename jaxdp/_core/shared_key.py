@@ -112,10 +112,7 @@ def _different(keys: jax.Array, level: int) -> jax.Array:
 
 
 def _hashes(words: jax.Array) -> jax.Array:
-    """A word for each row, of 32 bits in every setting of JAX.
-
-    Rows that share one by chance only draw from other keys.
-    """
+    """A word of 32 bits for each row; rows that share one by chance only draw from other keys."""
     state = jnp.zeros(len(words), jnp.uint32)
     for column in words.T:
         state = (state ^ column.astype(jnp.uint32)) * _FACTOR

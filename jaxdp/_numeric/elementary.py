@@ -51,10 +51,7 @@ _SERIES = tuple((-1.0) ** k / math.factorial(k + 2) for k in range(17))
 
 
 def decay_means(x: Reals) -> tuple[Reals, Reals]:
-    """(1 - e^-x) / x and (e^-x - 1 + x) / x^2: the means of e^-xt and of (1 - t) e^-xt.
-
-    Relative error: 4 ulp.
-    """
+    """(1 - e^-x) / x and (e^-x - 1 + x) / x^2, means of e^-xt and (1 - t) e^-xt. Error: 4 ulp."""
     near = x <= 1.0
     t = xp.where(near, x, 0.0)
     second = horner(_SERIES, t)

@@ -22,7 +22,7 @@ from jaxdp._numeric.elementary import (
     normal_integral_over_density,
 )
 from jaxdp._numeric.mills import mills, mills_pair
-from jaxdp._numeric.quadrature import Rule, accumulate
+from jaxdp._numeric.quadrature import BERNOULLI, Rule, accumulate
 
 # Terms of a sum where `is_short`. derived: its relative remainder is 1e-17
 TERMS = Rule(np.arange(100.0), np.ones(100))
@@ -34,22 +34,9 @@ _STEEP = 0.4
 WIDE = 1.25
 # Largest n / s^2 of the series. derived: its terms fall like (n / (2 pi s^2))^2j, to below 1e-16
 FLAT = 0.8
-# B_2j / (2j)!, j = 1, ..., 10. derived
-_BERNOULLI = (
-    0.08333333333333333,
-    -0.001388888888888889,
-    3.306878306878307e-05,
-    -8.267195767195768e-07,
-    2.08767569878681e-08,
-    -5.284190138687493e-10,
-    1.3382536530684679e-11,
-    -3.3896802963225827e-13,
-    8.586062056277845e-15,
-    -2.174868698558062e-16,
-)
 # Coefficients of the Euler-Maclaurin series by order of derivative, even ones 0. derived
 _COEFFICIENTS = np.array(
-    [b for pair in zip(_BERNOULLI, (0.0,) * 10, strict=True) for b in pair][:-1]
+    [b for pair in zip(BERNOULLI, (0.0,) * 10, strict=True) for b in pair][:-1]
 )
 # Their orders. derived
 _ORDERS = np.arange(float(len(_COEFFICIENTS)))

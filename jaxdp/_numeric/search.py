@@ -1,20 +1,22 @@
 """Roots and minima on a bracket, elementwise, ending on the safe side.
 
-`bisect` halves a bracket, `secant_bracket` finds a root of an expensive residual in about a dozen
-evaluations, and `zoom` finds a minimum on finer and finer grids. All run on concrete values and
-inside of traces. A point is feasible if its residual is at most 0; the safe end of a bracket should
-be feasible.
+`bisect` halves a bracket, `falling_root` goes along chords, `secant_bracket` finds a root of an
+expensive residual in about a dozen evaluations, `zoom` a minimum on finer grids, in traces as well.
+A point is feasible if its residual is at most 0, as at the safe end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 
 from jaxdp._core.namespace import lax, on_host, xp
 from jaxdp._core.types import Bools, Index, Reals
+
+Function: TypeAlias = Callable[[Reals], Reals]
+Pair: TypeAlias = tuple[Reals, Reals]
 
 # Halvings of a bracket. derived: to the last place from any two doubles, also in log x
 _BISECTIONS = 64
@@ -33,28 +35,77 @@ _MOST_STEPS = 100
 _GOLDEN = 0.6180339887498949
 # Steps of the golden section. derived: .618^60 = 3e-13 of the bracket remains
 _GOLDEN_STEPS = 60
+# Width of a bracket over 1 + its end that is not narrowed further. chosen: some ulps
+_ROUNDING = 1e-14
 
 
 def bisect(
-    passes: Callable[[Reals], Bools], good: Reals, bad: Reals, geometric: bool = False
-) -> tuple[Reals, Reals]:
-    """Neighbouring (good, bad) after 64 halvings: `passes` holds up to good, not from bad on."""
+    passes: Callable[[Reals], Bools],
+    good: Reals,
+    bad: Reals,
+    geometric: bool = False,
+    halvings: int = _BISECTIONS,
+) -> Pair:
+    """Neighbouring (good, bad) after some halvings: `passes` holds up to good, not from bad on."""
 
-    def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+    def halve(_: Index | int, ends: Pair) -> Pair:
         good, bad = ends
         middle = xp.sqrt(good) * xp.sqrt(bad) if geometric else 0.5 * (good + bad)
         inside = passes(middle)
         return xp.where(inside, middle, good), xp.where(inside, bad, middle)
 
-    return lax.fori_loop(0, _BISECTIONS, halve, (good, bad))
+    return lax.fori_loop(0, halvings, halve, (good, bad))
+
+
+class Ends(NamedTuple):
+    """A bracket of the zero of a falling function, and the values at its ends."""
+
+    low: Reals
+    above: Reals  # the value at low, > 0; NaN: not known
+    high: Reals
+    below: Reals
+    side: Reals  # 1 where the lower end moved last, -1 the upper one, 0 neither
+
+    @property
+    def share(self) -> Reals:
+        """The place of the chord's zero in the bracket."""
+        return self.above / (self.above - self.below)
+
+    def moved(self, x: Reals, value: Reals, is_open: Bools | bool = True) -> Ends:
+        """The bracket with one end at x. Illinois: the value of an end that stays is halved."""
+        is_below = value <= 0
+        moves_low, moves_high = is_open & ~is_below, is_open & is_below
+        above = xp.where(moves_high & (self.side < 0), 0.5 * self.above, self.above)
+        below = xp.where(moves_low & (self.side > 0), 0.5 * self.below, self.below)
+        return Ends(
+            xp.where(moves_low, x, self.low),
+            xp.where(moves_low, value, above),
+            xp.where(moves_high, x, self.high),
+            xp.where(moves_high, value, below),
+            xp.where(is_open, xp.where(is_below, -1.0, 1.0), self.side),
+        )
+
+
+def falling_root(function: Function, low: Reals, high: Reals, steps: int) -> Pair:
+    """Ends of a bracket around the zero of a falling function, by regula falsi."""
+
+    def step(state: tuple[Ends, Reals]) -> tuple[Ends, Reals]:
+        ends, left = state
+        share = xp.where(xp.isnan(ends.share), 0.5, xp.clip(ends.share, 0.0, 1.0))
+        x = ends.low + share * (ends.high - ends.low)
+        return ends.moved(x, function(x)), left - 1.0
+
+    def is_wide(state: tuple[Ends, Reals]) -> Bools:
+        (low, _, high, *_), left = state
+        return (left > 0) & xp.any(high - low > _ROUNDING * (1.0 + xp.abs(high)))
+
+    first = Ends(low, function(low), high, function(high), xp.zeros_like(low))
+    found = lax.while_loop(is_wide, step, (first, xp.asarray(1.0 * steps)))[0]
+    return found.low, found.high
 
 
 def last_feasible(
-    residual: Callable[[Reals], Reals],
-    safe: Reals,
-    unsafe: Reals,
-    slack: Reals,
-    otherwise: float = xp.inf,
+    residual: Function, safe: Reals, unsafe: Reals, slack: Reals, otherwise: float = xp.inf
 ) -> Reals:
     """The x nearest to `unsafe`, from `safe`, with residual(x) <= 0; both ends > 0.
 
@@ -67,7 +118,7 @@ def last_feasible(
     The derivative is the root's, by the implicit function theorem; it is 0 at a clamped end.
     """
 
-    def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
+    def solve(function: Function, start: Reals) -> Reals:
         good = bisect(lambda x: function(x) <= -slack, start, unsafe, geometric=True)[0]
         aside = _GIVE_WAY * xp.finfo(xp.float64).eps * xp.sign(start - good)
 
@@ -76,11 +127,8 @@ def last_feasible(
             x = xp.where(holds, x, x * (1.0 + aside * 4.0**checks))
             return x, function(x) <= 0, checks + 1
 
-        def unsettled(state: tuple[Reals, Bools, Index]) -> Bools:
-            return (state[2] < _CHECKS) & ~xp.all(state[1])
-
         state = good, xp.zeros(good.shape, bool), xp.zeros((), int)
-        x, holds, _ = lax.while_loop(unsettled, check, state)
+        x, holds, _ = lax.while_loop(lambda x: (x[2] < _CHECKS) & ~xp.all(x[1]), check, state)
         return xp.where(holds, x, otherwise)
 
     residual = _of_known(residual, safe, unsafe, slack)
@@ -88,62 +136,75 @@ def last_feasible(
     return xp.where(residual(unsafe) <= 0, unsafe, root)
 
 
-class _State(NamedTuple):
+class Secants(NamedTuple):
+    """State of a search by secants in log x."""
+
     aim: Reals  # log x of the next step
     last: Reals
     value: Reals  # at `last`
     slope: Reals
     good: Reals
     bad: Reals
-    found: Reals  # the feasible x at `good`
+    found: Reals  # the feasible x at `good`; NaN: none
     done: Bools
     steps: Reals
 
 
 def secant_bracket(
-    residual: Callable[[Reals], Reals],
+    residual: Function,
     safe: Reals,
     unsafe: Reals,
+    close: float = 5e-12,
     guess: Reals | None = None,
     slope: float = xp.nan,
-    close: float = 5e-12,
 ) -> Reals:
     """`last_feasible` of a smooth and expensive residual, in about a dozen evaluations.
 
-    Secants in log x within the bracket, from a guess of the root. The ends are evaluated only if
-    the steps reach them. After 6 steps, every other step halves the bracket. The relative distance
-    of the result to the root is at most 4 `close`, on the safe side, where the residual is at most
-    0. The result is infinite where no x is feasible. `slope` is the slope at the root of a residual
-    that is nearly straight in log x; if given, a secant's root is accepted without a step to its
-    other side.
+    By `secants`: within 4 `close` of the root, relatively, at a residual of at most 0. The result
+    is infinite where no x is feasible.
     """
 
-    def solve(function: Callable[[Reals], Reals], start: Reals) -> Reals:
-        near, far = xp.log(start), xp.log(unsafe)
-        middle, nothing = 0.5 * (near + far), xp.full_like(near, xp.nan)
-        aim = middle if guess is None else xp.log(xp.broadcast_to(guess, near.shape))
-        aim = xp.clip(aim, xp.minimum(near, far), xp.maximum(near, far))
-        aim = xp.where(xp.isnan(aim), middle, aim)
-
-        def step(state: _State) -> _State:
-            x = xp.where(state.aim == far, unsafe, xp.exp(state.aim))
-            x = xp.where(state.aim == near, start, x)
-            return _moved(state, x, function(x), (near, far, close), slope == slope)
-
-        def unfinished(state: _State) -> Bools:
-            return (state.steps < _MOST_STEPS) & ~xp.all(state.done)
-
-        is_done, slopes = xp.zeros(near.shape, bool), xp.full_like(near, slope)
-        first = _State(aim, nothing, nothing, slopes, near, far, nothing, is_done, xp.zeros(()))
-        found = lax.while_loop(unfinished, step, first).found
+    def solve(function: Function, start: Reals) -> Reals:
+        found = secants(lambda x, _: function(x), start, unsafe, guess, slope, close).found
         return xp.where(xp.isnan(found), xp.inf, found)
 
     return lax.custom_root(_of_known(residual, safe, unsafe), safe, solve, _slope_solve)
 
 
+def secants(
+    residual: Callable[[Reals, Bools], Reals],
+    safe: Reals,
+    unsafe: Reals,
+    guess: Reals | None = None,
+    slope: Reals | float = xp.nan,
+    close: float = 5e-12,
+) -> Secants:
+    """The last state of a search by secants in log x, from a guess or the middle of the bracket.
+
+    `residual` also gets a mask of the entries that are done, whose values have no effect. The ends
+    are evaluated only if the steps reach them. After 6 steps, every other step halves the bracket.
+    `slope` is that of a nearly straight residual: a secant's root then needs no other side.
+    """
+    near, far = xp.log(safe), xp.log(unsafe)
+    middle, nothing = 0.5 * (near + far), xp.full_like(near, xp.nan)
+    aim = middle if guess is None else xp.log(xp.broadcast_to(guess, near.shape))
+    aim = xp.clip(aim, xp.minimum(near, far), xp.maximum(near, far))
+    aim = xp.where(xp.isnan(aim), middle, aim)
+    slopes = xp.broadcast_to(slope, near.shape) + xp.zeros_like(near)
+
+    def step(state: Secants) -> Secants:
+        inside = xp.where(state.aim == far, unsafe, xp.exp(state.aim))
+        x = xp.where(state.aim == near, safe, inside)
+        return _moved(state, x, residual(x, state.done), (near, far, close), slopes == slopes)
+
+    is_done = xp.zeros(near.shape, bool)
+    first = Secants(aim, nothing, nothing, slopes, near, far, nothing, is_done, xp.zeros(()))
+    return lax.while_loop(lambda x: (x.steps < _MOST_STEPS) & ~xp.all(x.done), step, first)
+
+
 def _moved(
-    state: _State, x: Reals, value: Reals, ends: tuple[Reals, Reals, float], is_straight: bool
-) -> _State:
+    state: Secants, x: Reals, value: Reals, ends: tuple[Reals, Reals, float], is_straight: Bools
+) -> Secants:
     """Next state, given the residual `value` at x."""
     near, far, close = ends
     inward = xp.sign(near - far) * close
@@ -172,7 +233,7 @@ def _moved(
     is_beyond = is_beyond & (xp.abs(far - state.aim) <= _REACH)
     aim = xp.where(is_beyond, far, aim)
     keep = state.done
-    return _State(
+    return Secants(
         xp.where(keep, state.aim, aim),
         xp.where(keep, state.last, state.aim),
         xp.where(keep, state.value, value),
@@ -185,9 +246,7 @@ def _moved(
     )
 
 
-def zoom(
-    function: Callable[[Reals], Reals], low: Reals, high: Reals, points: int, rounds: int
-) -> tuple[Reals, Reals]:
+def zoom(function: Function, low: Reals, high: Reals, points: int, rounds: int) -> Pair:
     """(argument, value) of the least of a unimodal function over [low, high], elementwise.
 
     Each round evaluates a grid of `points` along a new first axis. The next grid lies between the
@@ -209,7 +268,7 @@ def zoom(
     return lax.fori_loop(0, rounds, closer, first)[2:]
 
 
-def least_value(function: Callable[[Reals], Reals], lower: Reals, upper: Reals) -> Reals:
+def least_value(function: Function, lower: Reals, upper: Reals) -> Reals:
     """The least value of a unimodal `function` over [lower, upper] (0 < lower), elementwise.
 
     Golden section in log x, 60 steps: the argument has an error of 3e-13 log(upper / lower), the
@@ -229,13 +288,13 @@ def least_value(function: Callable[[Reals], Reals], lower: Reals, upper: Reals) 
     return lax.fori_loop(0, _GOLDEN_STEPS, shrink, (xp.log(lower), xp.log(upper), least))[2]
 
 
-def _of_known(residual: Callable[[Reals], Reals], *known: Reals) -> Callable[[Reals], Reals]:
+def _of_known(residual: Function, *known: Reals) -> Function:
     """The residual; if the bracket is on the host, its results are moved there."""
     if not on_host(known):
         return residual
     return lambda x: xp.asarray(jax.device_get(residual(x)))
 
 
-def _slope_solve(linear: Callable[[Reals], Reals], value: Reals) -> Reals:
+def _slope_solve(linear: Function, value: Reals) -> Reals:
     slope = linear(xp.ones_like(value))
     return value / xp.where(xp.isfinite(slope) & (slope != 0), slope, xp.inf)

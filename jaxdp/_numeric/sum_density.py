@@ -92,14 +92,7 @@ class LogDensity(NamedTuple):
         return value + xp.where(free > n - 1.0, fall * (place - ends[3]), 0.0)
 
 
-class Resolution(NamedTuple):
-    """Number of nodes of a density, and of points of each integral."""
-
-    nodes: int
-    points: int
-
-
-def log_normal_sum(sigma: Reals, spread: Reals, steps: int, resolution: Resolution) -> LogDensity:
+def log_normal_sum(sigma: Reals, spread: Reals, steps: int, nodes: int, points: int) -> LogDensity:
     """Density of log(Z_1 + ... + Z_n), Z = exp(sigma X - sigma^2 / 2), X standard normal.
 
     Args:
@@ -107,23 +100,25 @@ def log_normal_sum(sigma: Reals, spread: Reals, steps: int, resolution: Resoluti
         spread: (L,) factor on the range of the nodes. Two lanes that differ only in it differ
             by the error of their nodes.
         steps: n, concrete.
+        nodes: of a density.
+        points: of each integral.
 
     Relative error of both tails: 1e-9 at 160 nodes and 64 points, 1e-5 at most.
     """
-    density = _single(sigma, spread, resolution.nodes)
+    density = _single(sigma, spread, nodes)
     if steps == 1:
         return density
     single, bits = density, [int(bit) for bit in f"{steps:b}"[1:]]
     if not checks.all_concrete(sigma, spread):
-        return _scanned(single, sigma, spread, xp.array(bits, dtype=float), resolution.points)
+        return _scanned(single, sigma, spread, xp.array(bits, dtype=float), points)
     count = 1
     for bit in bits:
-        density = _doubled(density, sigma, spread, xp.asarray(2.0 * count), resolution.points)
+        density = _doubled(density, sigma, spread, xp.asarray(2.0 * count), points)
         count *= 2
         if bit:
             count += 1
             of_all = xp.asarray(1.0 * count)
-            density = _with_one_more(density, single, sigma, spread, of_all, resolution.points)
+            density = _with_one_more(density, single, sigma, spread, of_all, points)
     return density
 
 

@@ -15,11 +15,10 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
   table) and multiplies them by one FFT (`convolution`). The lower bound comes from a coupling.
   Losses on a lattice are exact. Concrete values of one loss share grids (`grid_by_loss`), and read
   them from sums over all masses (`total_curve`).
-* `ends` bounds delta by the largest finite loss and the probability of an infinite one, beside any
-  engine. `inverse` bounds epsilon where an engine's own inverse is wide, by a search and by
-  Chernoff's bound.
+* `ends` bounds delta by the largest finite loss and the probability of an infinite one, and by one
+  Gaussian between the farthest means of mixtures of Gaussians, beside any engine. `inverse` bounds
+  epsilon where an engine's own inverse is wide, by a search and by Chernoff's bound.
 * `divergences` bounds delta and epsilon by Renyi divergences, after all other engines.
-* `unsampled` bounds a mixture of Gaussians by one Gaussian between its farthest means.
 * `evaluate` answers a batch of any shape, in the worse direction. `runner` lays out its lanes (a
   `batch`, whose different losses are tabulated once) and runs the `steps` of the decision table in
   turn: concrete lanes in pieces, by NumPy or a compiled program, and traced lanes in packs

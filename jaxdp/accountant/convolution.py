@@ -240,11 +240,9 @@ def _coupling(total: Total, epsilon: Reals, misplaced: Reals) -> Reals:
 
 def _slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
     """Misplaced tilted mass, and the error of delta by it and `profile`, in units of e^U."""
-    tilt = total.plan.tilt
-    largest_weight = xp.exp(-conversion_entropy(tilt))
     # Errors of several factors multiply: prod (1 + m) - 1.
     misplaced = 1.01 * (xp.expm1(mass) + total.outside)
-    return misplaced, largest_weight * misplaced + 1.01 * xp.expm1(profile)
+    return misplaced, total.plan.largest_weight * misplaced + 1.01 * xp.expm1(profile)
 
 
 def _unit_of(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:

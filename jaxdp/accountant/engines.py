@@ -3,18 +3,18 @@
 | composition                                          | first engine            | error stated    |
 |------------------------------------------------------|-------------------------|-----------------|
 | one release; Gaussians, which are one                | its own profile         | 2e-12 (1 + |x|) |
-| every loss on a lattice                              | `grid`, exact           | 1e-10           |
+| every loss on one lattice                            | `grid`, exact           | 1e-10           |
 | sampled Gaussians, groups too, beside plain ones     | `contour` on `mixtures` | 1e-6, or found  |
-| other losses                                         | `contour` on `laws`     | as found        |
+| other losses, 5 and more on different lattices       | `contour` on `laws`     | as found        |
 
 x is log delta. `TABLE` has the engines of every kind, in order, and the width of a bracket above
 which each of them runs. To add an engine, add a row, and the engine to `_ENGINES`. The choice
-depends only on the types of the pairs, and on whether terms and values are concrete.
+depends only on the types of the pairs, on the units of concrete lattices, and on whether terms and
+values are concrete.
 
 If many concrete values belong to one loss, `contour.by_loss` answers them first. `ends` follows the
-first engine in every row, for every lane. Rare large losses are counted (`contour.by_number`) where
-a bracket is wide. The grid of smooth losses would double a user's program, so that it serves
-concrete values only. `divergences` follows the last engine, for lanes that are still wide.
+first engine, for every lane. Rare large losses are counted (`contour.by_number`) where a bracket is
+wide. The grid of smooth losses would double a user's program: it serves concrete values only. `divergences` follows the last engine, for lanes that are still wide.
 `inverse` searches epsilon where an engine's own inverse is wide.
 """
 
@@ -31,6 +31,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import MOST_LANES, compiled
 from jaxdp._core.namespace import lax, xp
+from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant import divergences, ends, grid, grid_by_loss, inverse, profile
@@ -45,21 +46,22 @@ from jaxdp.accountant.contour.shared import CLOSE
 from jaxdp.accountant.runner import ANY_NUMBER, by_lanes, by_releases
 from jaxdp.accountant.steps import ALWAYS, Engine, Question, Row, Step
 from jaxdp.accountant.tables import tabled
+from jaxdp.accountant.window import common_unit
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.noise.structure import Lattice, Smooth
 
 Kind: TypeAlias = Literal[
-    "gaussian", "single", "single lattice", "lattice", "mixtures", "smooth", "other"
+    "gaussian", "single", "single lattice", "lattice", "lattices", "mixtures", "smooth", "other"
 ]
 
+_MANY_LATTICES = 5  # releases from which on a contour is tighter than a grid. measured
 _FEW_POINTS = 2**12  # of a grid on a lattice, where enough. measured: 4,000 responses take 2,000
 
 # Numbers of blocks of a long sum over mixtures, one after the other. chosen
 BLOCKS = (1, 4, 16, 64)
 LAW_BLOCKS = (1, 16, 64)  # the same of laws. measured: 4 seldom helps
-# Share of a bracket that a sum on laws leaves, above which a longer one is not tried. measured:
-# atoms leave nearly all
+# Share of a bracket above which no longer sum on laws is tried. measured: atoms leave nearly all
 MOST_LEFT = 0.9
 
 END = Row("end", ALWAYS)
@@ -77,6 +79,14 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
     "single": (Row("profile"), END, Row("divergences", 1e-6)),
     "single lattice": (Row("profile"), END, Row("divergences", 1e-6), SEARCH),
     "lattice": (Row("few points"), END, Row("points", 1e-8), Row("divergences", 1e-6), SEARCH),
+    "lattices": (  # values of one loss share a grid
+        Row("laws", levels=LAW_BLOCKS[2:], fewer_than=4),
+        Row("few points", 1e-5),
+        END,
+        Row("points", 1e-5),
+        Row("divergences", 1e-5),
+        SEARCH,
+    ),
     "mixtures": (
         Row("shared mixtures", 1e-6, BLOCKS, concrete_only=True, most_left=MOST_LEFT),
         # In a small batch the short sum costs more than it saves. chosen
@@ -177,23 +187,39 @@ def _steps(
 
 def _kind_of(terms: Terms, is_concrete: bool) -> Kind:
     """The kind of several releases."""
-    singularities = {_singularities_of(*_structure_of(term.pair)) for term in terms}
+    singularities = {_singularities_of(term.pair) for term in terms}
     if singularities == {Lattice}:
-        return "lattice"
+        return "lattices" if is_concrete and _have_no_unit(terms) else "lattice"
     if contour.serves(terms, is_concrete):
         return "mixtures"
     return "smooth" if singularities == {Smooth} else "other"
 
 
-def _structure_of(pair: DominatingPair) -> tuple[Any, tuple[jax.ShapeDtypeStruct, ...]]:
+def _have_no_unit(terms: Terms) -> bool:
+    """True if a lane of concrete terms has many releases on lattices without a common unit."""
+    if sum(term.count.shape[-1] for term in terms) < _MANY_LATTICES:
+        return False
+    terms = jax.tree.map(np.asarray, terms)
+    with kernel():
+        lattices: Any = [term.pair.singularities() for term in terms]
+        units = [np.where(x.count > 0, y.unit, 0.0) for x, y in zip(terms, lattices, strict=True)]
+        shape = np.broadcast_shapes(*(x.shape[:-1] for x in units))
+        lanes = [np.broadcast_to(x, (*shape, x.shape[-1])) for x in units]
+        unit = np.concatenate(lanes, axis=-1).reshape(-1, sum(x.shape[-1] for x in units))
+        return not all(common_unit(row, row > 0)[1] for row in np.unique(unit, axis=0))
+
+
+def _singularities_of(pair: DominatingPair) -> type:
+    """The class of the pair's singularities."""
     leaves, structure = jax.tree.flatten(pair)
-    return structure, tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in leaves)
+    return _singularities(structure, tuple((x.ndim, x.dtype) for x in leaves))
 
 
 @functools.lru_cache(256)
-def _singularities_of(structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...]) -> type:
-    """The class of the pair's singularities."""
-    pair = jax.tree.unflatten(structure, leaves)
+def _singularities(structure: Any, leaves: tuple[tuple[int, Any], ...]) -> type:
+    # The number of releases does not matter: an axis of one is traced once.
+    shapes = [jax.ShapeDtypeStruct((1,) * ndim, dtype) for ndim, dtype in leaves]
+    pair = jax.tree.unflatten(structure, shapes)
     return type(jax.eval_shape(lambda pair: pair.singularities(), pair))
 
 

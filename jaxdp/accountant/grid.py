@@ -19,14 +19,13 @@ NeurIPS 2021 (one FFT, and a coupling of a discretised loss).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.namespace import slope as slope_of
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import conversion_entropy, log_add
-from jaxdp._numeric.search import zoom
+from jaxdp._numeric.search import falling_root, zoom
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.convolution import Profile, Total, finite_lower, finite_upper, total_of
@@ -41,7 +40,7 @@ from jaxdp.dominating_pair.base import (
 
 POINTS = 2**16  # of the grid. chosen: 1e-5 of log delta for a few releases
 TRIED, ROUNDS = 24, 6  # of a search for the best tilt. chosen: each round is 11 times finer
-STEPS = 18  # of a search for epsilon. measured: 8 to 14 converge to 1e-12
+STEPS = 40  # of a search for epsilon, at most. measured: 8 to 14 converge to 1e-12
 SLACK = 3e-7  # of log delta at epsilon. measured: upper bounds of two plans differ by 1e-7
 LATTICE_SLACK = 2e-10  # the same on a lattice. measured: 1e-11
 LEAST = -1e4  # log delta in place of log 0. chosen: below the logarithm of any double
@@ -56,8 +55,8 @@ class Lane(NamedTuple):
     total: Total
     drift: Reals
     largest: Reals  # largest finite total, not rounded up
-    log_finite: Reals
-    releases: Reals  # number of rows with a positive count
+    log_infinite: Reals  # log of the probability of an infinite loss
+    rounding: Reals  # of it
 
     def upper(self, epsilon: Reals) -> Reals:
         """Upper bound on log delta at epsilon >= 0."""
@@ -86,9 +85,7 @@ class Lane(NamedTuple):
 
     def with_infinite(self, finite: Reals, side: float) -> Reals:
         """log delta with infinite losses, rounded up (`side` = 1) or down (`side` = -1)."""
-        infinite = log_of_infinite(self.log_finite)
-        error = rounding_of_infinite(infinite, self.releases)
-        return xp.minimum(log_add(finite, infinite + side * error), 0.0)
+        return xp.minimum(log_add(finite, self.log_infinite + side * self.rounding), 0.0)
 
 
 def log_bounds(terms: Terms, table: Table, epsilon: Reals, points: int = POINTS) -> LogBounds:
@@ -125,7 +122,8 @@ def lane_at(terms: Terms, table: Table, epsilon: Reals, points: int) -> Lane:
     drift, largest, log_finite = (
         total(table.number, x) for x in (table.drift, table.largest, table.log_finite)
     )
-    return Lane(total_loss, drift, largest, log_finite, table.used)
+    infinite = log_of_infinite(log_finite)
+    return Lane(total_loss, drift, largest, infinite, rounding_of_infinite(infinite, table.used))
 
 
 def _profiles(terms: Terms, points: int) -> tuple[Profile, ...]:
@@ -166,27 +164,9 @@ def chernoff_epsilon(facts: Table, delta: Reals) -> Reals:
     return lax.stop_gradient(xp.where(xp.isfinite(bound), xp.maximum(bound, 0.0), 0.0 * bound))
 
 
-def _search(function: Callable[[Reals], Reals], low: Reals, high: Reals) -> tuple[Reals, Reals]:
-    """Ends of a bracket around the zero of a falling function, by regula falsi (Illinois)."""
-
-    def value(x: Reals) -> Reals:
-        gap = function(x)
-        return xp.where(xp.isnan(gap), FAR, xp.clip(gap, -FAR, FAR))
-
-    def step(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
-        low, high, above, below, last_side = state
-        share = xp.clip(above / (above - below), 0.0, 1.0)
-        x = low + xp.where(xp.isnan(share), 0.5, share) * (high - low)
-        now = value(x)
-        is_above = now > 0
-        # The Illinois rule: the value of an end that stays twice is halved.
-        above = xp.where(is_above, now, xp.where(last_side < 0, 0.5, 1.0) * above)
-        below = xp.where(is_above, xp.where(last_side > 0, 0.5, 1.0) * below, now)
-        side = xp.where(is_above, 1.0, -1.0)
-        return xp.where(is_above, x, low), xp.where(is_above, high, x), above, below, side
-
-    state = low, high, value(low), value(high), xp.zeros(())
-    return lax.fori_loop(0, STEPS, step, state)[:2]
+def limited(gap: Reals) -> Reals:
+    """A distance of log delta from its target, for a search."""
+    return xp.where(xp.isnan(gap), FAR, xp.clip(gap, -FAR, FAR))
 
 
 def _infeasible(lane: Lane, upper: Reals, log_delta: Reals) -> Reals:
@@ -212,12 +192,12 @@ def _solved(lane: Lane, guess: Reals, delta: Reals) -> LogBounds:
     slack, end = fixed_lane.slack, fixed_lane.end
 
     def gap(epsilon: Reals) -> Reals:
-        return fixed_lane.upper(epsilon) - log_delta + slack
+        return limited(fixed_lane.upper(epsilon) - log_delta + slack)
 
     guess_end = xp.minimum(guess * (1.0 + 1e-9) + fixed_lane.total.plan.step, end)
     high = xp.where(gap(guess_end) <= 0, guess_end, end)
     feasible = gap(high) <= 0
-    upper = xp.where(feasible, _search(gap, zero, high)[1], xp.inf)
+    upper = xp.where(feasible, falling_root(gap, zero, high, STEPS)[1], xp.inf)
     upper = xp.where(gap(zero) <= 0, 0.0, upper)
 
     largest_tried = xp.where(xp.isfinite(upper), upper, end)

@@ -2,7 +2,7 @@
 
 The masses of a total hold at every epsilon. Those of one tilt serve epsilons whose log deltas are
 within `APART` nats: brackets grow by less than a third. Tables are made once for a loss.
-Epsilons at deltas are found by halvings of a bracket, all of them side by side.
+Epsilons at deltas are found by regula falsi, all of them side by side.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from jaxdp._core.threads import in_threads
 from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Lanes
-from jaxdp._numeric.search import bisect
+from jaxdp._numeric.search import falling_root
 from jaxdp.accountant import grid
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
@@ -43,11 +43,10 @@ def _by_grids(
     function: Callable[..., Any], batch: Batch, log_delta: Lanes, known: LogBounds
 ) -> LogBounds:
     """function(lane, table, values, known) of the lanes that share a grid, for all lanes."""
-    values = np.asarray(batch.values)
+    values, of_lanes = np.asarray(batch.values), (batch.terms, batch.table)
     calls, lanes = [], []
     for loss in batch.losses:
-        one = batch.at(loss.lanes[:1])
-        lane, table = jax.tree.map(lambda x: x[0], (one.terms, one.table))
+        lane, table = jax.tree.map(lambda x, at=loss.lanes[0]: x[at], of_lanes)
         order = loss.lanes[np.argsort(log_delta[loss.lanes], kind="stable")]
         first = 0
         for i in range(1, order.size + 1):
@@ -91,12 +90,12 @@ def _epsilons_at(curve: TotalCurve, lane: grid.Lane, log_delta: Any) -> tuple[An
     end: Any = np.full(log_delta.shape, float(lane.end))
     zero: Any = np.zeros(end.shape)
 
-    def passes(epsilon: Any) -> Any:
-        return curve.upper(epsilon) + float(lane.slack) <= log_delta
+    def gap_at(epsilon: Any) -> Any:
+        return grid.limited(curve.upper(epsilon) + float(lane.slack) - log_delta)
 
-    upper = bisect(passes, end, zero)[0]
-    upper = np.where(passes(upper), upper, np.inf)
-    upper = np.where(passes(zero), 0.0, upper)
+    upper: Any = falling_root(gap_at, zero, end, grid.STEPS)[1]
+    upper = np.where(gap_at(end) <= 0, upper, np.inf)
+    upper = np.where(gap_at(zero) <= 0, 0.0, upper)
     tried = np.where(np.isfinite(upper), upper, end)
     here = curve.bounds(tried)
     ahead = NEAR * (1.0 + tried)

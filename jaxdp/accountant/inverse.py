@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals
+from jaxdp._numeric.search import Ends
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.contour import chernoff
@@ -59,8 +60,7 @@ class Search(NamedTuple):
     def next(self) -> Reals:
         """The next epsilon to try: just below the upper end first, then mostly by regula falsi."""
         low, high = self.low, xp.where(self.high < xp.inf, self.high, 1.0)
-        share = self.above / (self.above - self.below)
-        chord = low + xp.clip(share, 1e-3, 1.0 - 1e-3) * (high - low)
+        chord = low + xp.clip(Ends(*self[:5]).share, 1e-3, 1.0 - 1e-3) * (high - low)
         without_chord = xp.where(low > 0, xp.sqrt(low) * xp.sqrt(high), 0.125 * high)
         epsilon = xp.where(xp.isnan(chord), xp.maximum(without_chord, low), chord)
         near_end = xp.maximum(high - self.tolerance, 0.5 * (low + high))
@@ -70,20 +70,8 @@ class Search(NamedTuple):
 
     def moved(self, x: Reals, gap: Reals) -> Search:
         """The bracket with one end moved to x, where log delta exceeds its target by `gap`."""
-        passes, is_open = gap <= 0, self.is_open
-        moves_low, moves_high = is_open & ~passes, is_open & passes
-        # The Illinois rule: the value of an end that stays twice is halved.
-        above = xp.where(moves_high & (self.side < 0), 0.5 * self.above, self.above)
-        below = xp.where(moves_low & (self.side > 0), 0.5 * self.below, self.below)
-        return Search(
-            xp.where(moves_low, x, self.low),
-            xp.where(moves_low, gap, above),
-            xp.where(moves_high, x, self.high),
-            xp.where(moves_high, gap, below),
-            xp.where(is_open, xp.where(passes, -1.0, 1.0), self.side),
-            self.steps + 1.0,
-            self.share,
-        )
+        ends = Ends(*self[:5]).moved(x, gap, self.is_open)
+        return Search(*ends, self.steps + 1.0, self.share)
 
 
 def started(bounds: LogBounds, bound: Reals) -> Search:

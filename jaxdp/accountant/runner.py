@@ -30,7 +30,7 @@ from jaxdp.accountant import traces
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import Terms, exchanged
-from jaxdp.accountant.steps import ALWAYS, Engine, Row, Step, Width, goes_on, unknown, worse
+from jaxdp.accountant.steps import ALWAYS, Engine, Step, Width, goes_on, unknown, worse
 from jaxdp.accountant.tables import require_consistent
 
 # Maps the bounds of the worse direction to an array, True where they need not be tighter.
@@ -82,7 +82,9 @@ def answered(
     shape = xp.broadcast_shapes(values.shape, *(term.shape for term in terms))
     is_concrete = checks.all_concrete(terms, values)
     batch = _laid_out(shape, terms, values, both, is_concrete)
-    steps = tuple(s for s in choice(terms, is_concrete) if s.row.more_than < batch.values.shape[0])
+    size = batch.values.shape[0]
+    steps = choice(terms, is_concrete)
+    steps = tuple(s for s in steps if s.row.more_than < size < s.row.fewer_than)
     directions = 2 if both else 1
     if is_concrete:
         found = concrete(steps, width, directions, batch, _on_lanes(stop_when, shape))
@@ -143,16 +145,14 @@ def concrete(
     known: Any = jax.tree.map(np.array, unknown(batch.values))
     unanswered = np.ones(batch.values.shape, bool)
 
-    def still_wide(step: Step, only_worst: bool) -> Any:
-        wide = np.asarray(goes_on(step, width, known, directions, only_worst))
+    def still_wide(step: Step) -> list[Any]:
+        wide: list[Any] = list(goes_on(step, width, known, directions))
         if stop_when is not None and step.row.above != ALWAYS:
-            wide = wide & ~np.tile(np.asarray(stop_when(worse(known, directions))), directions)
+            stops = np.tile(np.asarray(stop_when(worse(known, directions))), directions)
+            wide = [x & ~stops for x in wide]
         if step.engine.is_joint:
-            wide = np.tile(wide.reshape(directions, -1).any(axis=0), directions)
+            return [np.tile(wide[1].reshape(directions, -1).any(axis=0), directions)]
         return wide
-
-    def is_narrow(row: Row) -> bool:
-        return row.above != ALWAYS and not (width(worse(known, directions)) > row.above).any()
 
     for index, (engine, row) in enumerate(steps):
         if index == 1:
@@ -160,11 +160,14 @@ def concrete(
         stalled = np.zeros(batch.values.shape, bool)
         skipped = row.if_unanswered & ~unanswered
         for level in (directions,) if engine.is_joint else row.levels:
-            if is_narrow(row):
+            wide, tried = still_wide(steps[index]), stalled | skipped
+            if not any(x.any() for x in wide):
                 break
-            tried = stalled | skipped
-            for only_worst in (False,) if engine.is_joint else (True, False):
-                at = np.flatnonzero(still_wide(steps[index], only_worst) & ~tried)
+            for then in range(len(wide)):
+                # The bounds found first can only make fewer lanes wide.
+                if then and (wide[then] & ~tried).any():
+                    wide = still_wide(steps[index])
+                at = np.flatnonzero(wide[then] & ~tried)
                 if at.size == 0:
                     continue
                 tried[at] = True

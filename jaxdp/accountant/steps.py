@@ -50,6 +50,7 @@ class Row(NamedTuple):
     levels: tuple[int, ...] = (1,)  # efforts, one after the other while a bracket is wide
     concrete_only: bool = False  # traced lanes skip it
     more_than: int = 0  # it runs only for batches of more lanes
+    fewer_than: float = np.inf  # and of fewer
     if_unanswered: bool = False  # it skips concrete lanes with a lower bound from the first step
     # A concrete lane goes to the next level if the last one left at most this share of its bracket.
     most_left: float = np.inf
@@ -76,15 +77,15 @@ def worse(bounds: LogBounds, directions: int) -> LogBounds:
     return LogBounds(*(xp.max(x.reshape(directions, -1), axis=0) for x in bounds))
 
 
-def goes_on(step: Step, width: Width, known: LogBounds, directions: int, only_worst: bool) -> Bools:
-    """True for the lanes (directions * lanes,) for which the step runs."""
+def goes_on(step: Step, width: Width, known: LogBounds, directions: int) -> tuple[Bools, Bools]:
+    """True for the lanes (directions * lanes,) for which the step runs first, and then."""
     above = step.row.above
     if above == ALWAYS:
-        return xp.ones(known.upper.shape, bool)
+        every = xp.ones(known.upper.shape, bool)
+        return every, every
     worst = worse(known, directions)
     by_direction = LogBounds(*(x.reshape(directions, -1) for x in known))
     is_wide = (width(worst) > above) & ~(worst.upper < step.engine.least)
-    if only_worst:
-        return (is_wide[None] & (by_direction.upper == worst.upper[None])).ravel()
+    is_worst = by_direction.upper == worst.upper[None]
     is_better = (by_direction.upper < worst.lower[None]) | (width(by_direction) <= above)
-    return (is_wide[None] & ~is_better).ravel()
+    return (is_wide[None] & is_worst).ravel(), (is_wide[None] & ~is_better).ravel()

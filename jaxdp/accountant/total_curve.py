@@ -94,7 +94,7 @@ class TotalCurve:
     def _norm(self, offset: Any) -> Any:
         """A bound on the l2 norm of w(y_i + offset)."""
         tilt, points = self._tilt, self._loss.size
-        peak = np.exp(-conversion_entropy(xp.asarray(tilt))) ** 2
+        peak = float(self._total.plan.largest_weight) ** 2
         integral = 1.0 / (tilt * (2.0 * tilt + 1.0) * (2.0 * tilt + 2.0))
         aside = np.abs(offset) * np.sqrt(2.0 + 1.0 / (2.0 * tilt * self._step))
         return np.sqrt(np.minimum(peak + integral / self._step, points * peak)) + aside

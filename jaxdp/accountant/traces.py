@@ -66,10 +66,8 @@ def _in_packs(step: Step, lines: Lines, result: _Result, width: Width, direction
 
         def candidates(state: tuple[_Result, Bools]) -> Bools:
             result, tried = state
-            first, others = (
-                goes_on(step, width, result.bounds, directions, only_worst) & ~tried
-                for only_worst in (True, False)
-            )
+            masks = goes_on(step, width, result.bounds, directions)
+            first, others = (x & ~tried for x in masks)
             has_first = xp.any(first.reshape(directions, -1), axis=0)
             return xp.where(xp.tile(has_first, directions), first, others)
 
@@ -106,7 +104,7 @@ def _one_by_one(
         bounds = jax.tree.map(lambda x, y: x.at[at].set(y), bounds, better)
         return bounds, open_lanes.at[lane].set(False)
 
-    is_wide = goes_on(step, width, result.bounds, directions, False)
+    is_wide = goes_on(step, width, result.bounds, directions)[1]
     is_wide = is_wide.reshape(directions, -1).any(axis=0)
     state = result.bounds, is_wide
     bounds = lax.while_loop(lambda state: xp.any(state[1]), go_on, state)[0]

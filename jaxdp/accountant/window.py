@@ -18,7 +18,9 @@ from typing import NamedTuple
 
 from jaxdp._core.functions import logsumexp, softmax
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Bools, Index, Reals
+from jaxdp._core.types import Bools, Reals
+from jaxdp._numeric.elementary import conversion_entropy
+from jaxdp._numeric.search import bisect
 from jaxdp.accountant.tables import Table
 
 LOG_TILTS = (-23.0, 50.0)  # log of the range of tilts searched. chosen: all that a float64 may need
@@ -39,6 +41,7 @@ class Plan(NamedTuple):
     """The grid of a composition; the grid of release f begins at base[f]."""
 
     tilt: Reals
+    largest_weight: Reals  # of a tilted mass in delta
     log_norm: Reals  # (F,): K(tilt), the unit of tilted masses
     step: Reals
     base: Reals  # (F,)
@@ -86,15 +89,13 @@ def tilt_of(facts: Table, epsilon: Reals, points: int) -> Reals:
         largest_tilt, xp.where(gridded, GROWTH / xp.where(gridded, widest, 1.0), xp.inf)
     )
 
-    def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        middle = 0.5 * (ends[0] + ends[1])
-        z = xp.exp(middle)
+    def is_below(log_tilt: Reals) -> Bools:
+        z = xp.exp(log_tilt)
         slope = total(facts.number, _slopes(facts, z)[0])
-        rising = slope - epsilon > 1.0 / z + 1.0 / (1.0 + z)
-        return xp.where(rising, ends[0], middle), xp.where(rising, middle, ends[1])
+        return ~(slope - epsilon > 1.0 / z + 1.0 / (1.0 + z))
 
     ends = xp.asarray(LOG_TILTS[0]), xp.minimum(LOG_TILTS[1], xp.log(largest_tilt))
-    return xp.exp(lax.fori_loop(0, BISECTIONS, halve, ends)[0])
+    return xp.exp(bisect(is_below, *ends, halvings=BISECTIONS)[0])
 
 
 class _Window(NamedTuple):
@@ -160,6 +161,7 @@ def plan_of(facts: Table, epsilon: Reals, points: int) -> Plan:
     steps_below = xp.ceil((fixed_facts.anchor - low) / held_step + MARGIN)
     return Plan(
         tilt,
+        xp.exp(-conversion_entropy(tilt)),
         k[:, 0],
         step,
         facts.anchor - steps_below * step,
@@ -192,15 +194,9 @@ def _single(
 def _step(facts: Table, least_step: Reals, wide_step: Reals) -> tuple[Reals, Bools]:
     """The step, and the releases of which every loss lies on the grid."""
     is_used = (facts.number > 0) & (facts.spacing > 0)
-    largest = xp.max(xp.where(is_used & facts.lattice, facts.spacing, 0.0))
-    safe = xp.where(largest > 0, largest, 1.0)
-    ratio = lax.stop_gradient(xp.where(is_used & facts.lattice, facts.spacing / safe, 1.0))
-    multiples = ratio[:, None] * xp.arange(1.0, LARGEST_PART + 1.0)[None]
-    fits = xp.abs(multiples - xp.round(multiples)) <= FITS * multiples
-    fitting = xp.all(fits, axis=0)
-    unit = largest / (1.0 + xp.argmax(fitting))
+    unit, has_unit = common_unit(facts.spacing, is_used & facts.lattice)
     fits_unit = (facts.number == 0) | (facts.lattice & _on_grid(facts, unit))
-    common = xp.all(fits_unit) & xp.any(fitting) & (largest > 0) & (unit >= least_step)
+    common = xp.all(fits_unit) & has_unit & (unit >= least_step)
     # Otherwise the most frequent release whose atoms are some steps apart sets the step.
     weight = xp.where(is_used & (facts.spacing >= LEAST_PARTS * wide_step), facts.number, 0.0)
     spacing = facts.spacing[xp.argmax(weight)]
@@ -208,6 +204,17 @@ def _step(facts: Table, least_step: Reals, wide_step: Reals) -> tuple[Reals, Boo
     aligned = xp.where(xp.max(weight) > 0, spacing / parts, lax.stop_gradient(wide_step))
     step = xp.where(common, unit, aligned)
     return step, facts.lattice & _on_grid(facts, step)
+
+
+def common_unit(spacing: Reals, is_used: Bools) -> tuple[Reals, Bools]:
+    """The largest spacing, or a part of it, that divides all in use (F,), and if there is one."""
+    largest = xp.max(xp.where(is_used, spacing, 0.0))
+    safe = xp.where(largest > 0, largest, 1.0)
+    ratio = lax.stop_gradient(xp.where(is_used, spacing / safe, 1.0))
+    multiples = ratio[:, None] * xp.arange(1.0, LARGEST_PART + 1.0)[None]
+    fits = xp.abs(multiples - xp.round(multiples)) <= FITS * multiples
+    fitting = xp.all(fits, axis=0)
+    return largest / (1.0 + xp.argmax(fitting)), xp.any(fitting) & (largest > 0)
 
 
 def _on_grid(facts: Table, step: Reals) -> Bools:

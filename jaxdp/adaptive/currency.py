@@ -123,7 +123,7 @@ def measure(budget: Currency, cost: tuple[Fraction, ...]) -> tuple[Fraction, ...
 
 
 def guarantee_of(budget: Currency, measure: Sequence[Fraction], up: bool) -> Currency:
-    """Guarantee of a measured sum: the inverse of `_measure`, rounded."""
+    """Guarantee of a measured sum: the inverse of `measure`, rounded."""
     match budget:
         case ZCDP():
             return ZCDP(rounded(measure[1] - measure[0], up), rounded(measure[0], up))

@@ -190,8 +190,9 @@ class Filter(Locked, Saved):
         return Step(name or type(item).__name__, cost, ledger.whole_count(count))
 
     def _after(self, step: Step) -> tuple[Fraction, ...]:
-        more = measure(self._budget, ledger.exact("cost", step.cost))
-        return tuple(t + step.count * m for t, m in zip(self._sums, more, strict=True))
+        costs = measure(self._budget, ledger.exact("cost", step.cost))
+        pairs = zip(self._sums, costs, strict=True)
+        return tuple(total + step.count * cost for total, cost in pairs)
 
     def _fits(self, sums: Sequence[Fraction]) -> bool:
         return all(total <= limit for total, limit in zip(sums, self._limits, strict=True))

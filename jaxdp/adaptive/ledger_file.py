@@ -160,6 +160,9 @@ class Ledger(Locked):
         """
         if not isinstance(name, str):
             raise ValueError(f"name must be a text, got {name!r}")
+        is_text = isinstance(plan_sha256, str)
+        if plan_sha256 is not None and not (is_text and re.fullmatch("[0-9a-f]{64}", plan_sha256)):
+            raise ValueError(f"plan_sha256 must be 64 hexadecimal digits, got {plan_sha256!r}")
         with self._locked(create=False) as file:
             parsed = self._read(file)
             running = copy.copy(parsed.running)
@@ -169,7 +172,7 @@ class Ledger(Locked):
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
             body = {"step": row, "time": now}
             if plan_sha256 is not None:
-                body["plan_sha256"] = _sha256("plan_sha256", plan_sha256)
+                body["plan_sha256"] = plan_sha256
             _append(file, parsed.digest, body)
             return self._read(file).digest
 
@@ -269,12 +272,6 @@ def _add(charges: dict[str, Charge], row: dict[str, Any]) -> None:
         paid = charges[row["of"]]
         outputs = (*paid.outputs, row["output_sha256"])
         charges[row["of"]] = dataclasses.replace(paid, outputs=outputs)
-
-
-def _sha256(name: str, text: object) -> str:
-    if not isinstance(text, str) or not re.fullmatch("[0-9a-f]{64}", text):
-        raise ValueError(f"{name} must be 64 hexadecimal digits, got {text!r}")
-    return text
 
 
 def _append(file: BinaryIO, digest: str, body: dict[str, Any]) -> None:

@@ -115,8 +115,8 @@ class Odometer(Locked, Saved):
         return Step(name or type(item).__name__, cost, ledger.whole_count(count))
 
     def _after(self, step: Step) -> tuple[Fraction, ...]:
-        cost = ledger.exact("cost", step.cost)
-        return tuple(t + step.count * c for t, c in zip(self._sums, cost, strict=True))
+        pairs = zip(self._sums, ledger.exact("cost", step.cost), strict=True)
+        return tuple(total + step.count * cost for total, cost in pairs)
 
     def _epsilon(self, sums: Sequence[Fraction]) -> float:
         # Two logarithms of an ulp each, a quotient and a sum: 16 ulp cover them.

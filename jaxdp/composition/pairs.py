@@ -11,7 +11,6 @@ import jax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
@@ -26,18 +25,20 @@ from jaxdp.noise.base import Noise
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
+from jaxdp.noise.nodes import expanded
 from jaxdp.sampling.base import Pairs
+
+_expanded = jitted(expanded)
 
 
 def pairs_of(
     release: Mechanism | Guarantee | ExponentialMechanism | DominatingPair,
 ) -> tuple[Pairs, Relation | None]:
     """The dominating pairs that compose a release, with counts, and its relation."""
-    expanded = _expanded(release)
-    if isinstance(expanded, Mechanism):
-        pairs = tuple((_composable(pair), count) for pair, count in expanded.pairs())
-        return pairs, expanded.relation
-    pair = expanded if isinstance(expanded, DominatingPair) else _worst_of(expanded)
+    one: Any = _expanded(release)
+    if isinstance(one, Mechanism):
+        return tuple((_composable(pair), count) for pair, count in one.pairs()), one.relation
+    pair = one if isinstance(one, DominatingPair) else _worst_of(one)
     return ((pair, 1),), None
 
 
@@ -85,9 +86,3 @@ def _worst_of(guarantee: Guarantee | ExponentialMechanism) -> DominatingPair:
         "mechanism must be a Mechanism, an ExponentialMechanism, a PureDP, ApproxDP or GDP, or a "
         f"dominating pair, got {name}{hint}"
     )
-
-
-@jitted
-def _expanded(tree: Any) -> Any:
-    """Every array with a last axis of 1, along which releases compose."""
-    return jax.tree.map(lambda x: xp.asarray(x)[..., None], tree)

@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxdp import dominating_pair, noise
 from jaxdp._core import checks
+from jaxdp._core.float64 import is_users
 from jaxdp._core.types import Reals
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.dominating_pair.base import DominatingPair
@@ -49,11 +50,7 @@ def _subclasses(base: type) -> Iterator[type]:
 
 
 def _kind_of(cls: type) -> str:
-    return cls.__name__ if _is_ours(cls) else f"{cls.__module__}:{cls.__qualname__}"
-
-
-def _is_ours(cls: type) -> bool:
-    return cls.__module__.startswith("jaxdp.")
+    return f"{cls.__module__}:{cls.__qualname__}" if is_users(cls) else cls.__name__
 
 
 def to_plain(terms: Terms) -> list[dict[str, Any]]:
@@ -162,7 +159,7 @@ def _built(kind: str, plain: dict[str, Any]) -> Any:
         )
     checks.one_of("kind", kind, tuple(found))
     cls = found[kind]
-    hints = typing.get_type_hints(cls) if _is_ours(cls) else {}
+    hints = {} if is_users(cls) else typing.get_type_hints(cls)
     names = _names(cls)
     fields = dict(zip(names, map(_value, fields_of(kind, plain, names)), strict=True))
     for name, value in fields.items():

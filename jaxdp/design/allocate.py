@@ -21,7 +21,7 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.design.calibrate import calibrate
-from jaxdp.design.families import Family, known
+from jaxdp.design.families import ALLOCATED, CONTINUOUS, MEMBERS, Family, known, norm_of, scaled
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
@@ -29,17 +29,8 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
-from jaxdp.noise.discrete_gaussian import DiscreteGaussian
-from jaxdp.noise.discrete_laplace import DiscreteLaplace
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.laplace import Laplace
 
-# Noises with a closed form, those on the integers that take its shares, and how scales are spread;
-# see `allocate`.
-_CLOSED = {"gaussian": Gaussian, "laplace": Laplace}
-_INTEGERS = {"discrete_gaussian": DiscreteGaussian, "discrete_laplace": DiscreteLaplace}
-_KINDS = _CLOSED | _INTEGERS
-FAMILIES = tuple(_KINDS)
+# How scales are spread; see `allocate`.
 METHODS = ("inid", "spr", "iid")
 # Smaller sensitivities get the noise of this share of the largest. chosen: no power underflows
 _LEAST_SHARE = 1e-100
@@ -96,7 +87,8 @@ def allocate(
     >>> print(dp.allocate("gaussian", [1.0, 4.0], (1.0, 1e-5)).round(3))
     [ 8.342 16.684]
     """
-    family, budget = _checked(family, method, weights), _in_a_kind(budget)
+    family = _checked(family, method, weights)
+    budget = budget if isinstance(budget, GDP | ZCDP | PureDP) else as_budget(budget)
     noise = _by_search(family, method, budget, counts)
     if noise is not None:
         return allocate_exact(noise, sensitivities, as_budget(budget), weights, power)
@@ -105,16 +97,18 @@ def allocate(
     weights = checks.positive("weights", 1.0 if weights is None else weights)
     counts = checks.whole("counts", 1.0 if counts is None else counts)
     power = checks.real("power", power, 0.0, open_lower=True)
-    level = checks.guard(_level(family, budget))
-    scales = _allocate(_closed(family), method, finite, level, weights, power, counts)
-    return _composed(family, scales, finite, counts, budget) if family in _INTEGERS else scales
+    level = checks.guard(level_of(family, budget))
+    scales = _allocate(norm_of(family), method, finite, level, weights, power, counts)
+    on_integers = MEMBERS[family].on_integers
+    return _composed(family, scales, finite, counts, budget) if on_integers else scales
 
 
 def _by_search(family: Family, method: str, budget: object, counts: object) -> Noise | None:
     """The unit noise of `allocate_exact`, if no closed form serves: your own, or exact Laplaces."""
     is_own = isinstance(family, type)
-    is_laplace = family == "laplace" and isinstance(budget, Budget) and not _is_pure(budget)
-    if not is_own and not (method == "exact" and is_laplace):
+    if not is_own and (method != "exact" or not isinstance(budget, Budget) or _is_pure(budget)):
+        return None
+    if not is_own and (family not in CONTINUOUS or norm_of(family) != 1):
         return None
     if counts is not None or method not in ("inid", "exact"):
         name = family.name if is_own else family
@@ -122,17 +116,7 @@ def _by_search(family: Family, method: str, budget: object, counts: object) -> N
             f"counts must be None and method 'inid' or 'exact' for {name}, got method {method!r}: "
             "list the coordinates"
         )
-    return family(xp.ones(())) if is_own else Laplace(1.0)  # pyright: ignore[reportCallIssue]
-
-
-def _in_a_kind(budget: object) -> Budget | GDP | PureDP | ZCDP:
-    """A GDP, a ZCDP and a PureDP as they are; anything else as its `Budget`."""
-    return budget if isinstance(budget, GDP | ZCDP | PureDP) else as_budget(budget)
-
-
-def _closed(family: str) -> str:
-    """The family whose closed form gives the shares."""
-    return family.removeprefix("discrete_")
+    return family(xp.ones(())) if is_own else scaled(family, 1.0)  # pyright: ignore[reportCallIssue]
 
 
 def _composed(
@@ -143,13 +127,13 @@ def _composed(
     budget: Budget | GDP | PureDP | ZCDP,
 ) -> Reals:
     """The scales times the least factor with which their exact composition keeps the budget."""
-    if not isinstance(budget, Budget) or (family == "discrete_laplace" and _is_pure(budget)):
+    if not isinstance(budget, Budget) or (norm_of(family) == 1 and _is_pure(budget)):
         return scales
     moves = (sensitivities > 0) & (scales > 0)
     usable = xp.where(moves, scales, 1.0)
 
     def released(factor: Reals) -> PrivacyLoss:
-        noise = _INTEGERS[family](factor[..., None] * usable)
+        noise = scaled(family, factor[..., None] * usable)
         mechanism = Mechanism(noise, xp.where(moves, sensitivities, 0.0))
         return (counts * privacy_loss(mechanism)).sum(-1)
 
@@ -160,7 +144,7 @@ def _composed(
 def _checked(family: Family, method: str, weights: ArrayLike | None) -> Any:
     family = known("family", family) if isinstance(family, type) else family
     if isinstance(family, str):
-        checks.one_of("family", family, FAMILIES)
+        checks.one_of("family", family, ALLOCATED)
     checks.one_of("method", method, (*METHODS, "exact"))
     if weights is not None and method not in ("inid", "exact"):
         raise ValueError(f"weights belong to methods 'inid' and 'exact', got method {method!r}")
@@ -172,7 +156,7 @@ def _finite_sensitivities(family: str, sensitivities: ArrayLike) -> Reals:
     sensitivities = checks.nonnegative("sensitivities", sensitivities)
     if sensitivities.ndim == 0:
         raise ValueError("sensitivities must have a coordinate axis, got a scalar")
-    if family in _INTEGERS:
+    if MEMBERS[family].on_integers:
         sensitivities = checks.whole("sensitivities", sensitivities)
     return checks.real("sensitivities", sensitivities, 0.0, float(xp.finfo(float).max))
 
@@ -201,47 +185,47 @@ def allocation_error(
     >>> print(f"{dp.allocation_error('laplace', [1.0, 2.0]):.4f}")
     10.0000
     """
-    checks.one_of("family", family, FAMILIES)
+    checks.one_of("family", family, ALLOCATED)
     scales = checks.nonnegative("scales", scales)
     weights = checks.positive("weights", 1.0 if weights is None else weights)
     power = checks.real("power", power, 0.0, open_lower=True)
     silent = scales == 0
-    each = _KINDS[family](xp.where(silent, 1.0, scales)).absolute_moment(power)
+    each = scaled(family, xp.where(silent, 1.0, scales)).absolute_moment(power)
     each, weights = xp.broadcast_arrays(xp.where(silent, 0.0, each), weights)
     return xp.sum(weights * each, axis=-1)
 
 
 def allocation_shape(
-    family: str, sensitivities: Reals, weights: Reals, power: Reals, method: str
+    norm: int, sensitivities: Reals, weights: Reals, power: Reals, method: str
 ) -> Reals:
-    """The scales of `allocate` up to their common factor."""
+    """The scales of `allocate` up to their common factor, for a norm of order 1 or 2."""
     if method == "iid":
         return xp.ones_like(sensitivities)
     if method == "spr":
         return sensitivities
-    if family == "gaussian":
+    if norm == 2:
         return (sensitivities**2 / weights) ** (1.0 / (power + 2.0))
     return (sensitivities / weights) ** (1.0 / (power + 1.0))
 
 
-def _level(family: str, budget: Budget | GDP | PureDP | ZCDP) -> Reals:
+def level_of(family: str, budget: Budget | GDP | PureDP | ZCDP) -> Reals:
     """Total that coordinates share: mu for a Gaussian, sum of shift / scale for a Laplace."""
-    if family == "gaussian" and isinstance(budget, GDP):
-        return budget.mu
-    if _closed(family) == "gaussian" and isinstance(budget, ZCDP):
-        return round_up(xp.sqrt(2.0 * budget.rho), -2)
-    if _closed(family) == "laplace" and isinstance(budget, PureDP):
-        return budget.epsilon_bound
-    if not isinstance(budget, Budget):
-        raise ValueError(f"budget of a {family} must be a Budget, got {type(budget).__name__}")
-    if _closed(family) == "gaussian":
-        return largest_gdp(budget).mu
-    return largest_laplace_ratio(budget)
+    norm = norm_of(family)
+    match norm, budget:
+        case 2, GDP(mu=mu) if family in CONTINUOUS:
+            return mu
+        case 2, ZCDP(rho=rho):
+            return round_up(xp.sqrt(2.0 * rho), -2)
+        case 1, PureDP(epsilon_bound=epsilon):
+            return epsilon
+        case _, Budget():
+            return largest_gdp(budget).mu if norm == 2 else largest_laplace_ratio(budget)
+    raise ValueError(f"budget of a {family} must be a Budget, got {type(budget).__name__}")
 
 
 @partial(jitted, static_argnums=(0, 1))
 def _allocate(
-    family: str,
+    norm: int,
     method: str,
     sensitivities: Reals,
     level: Reals,
@@ -256,10 +240,10 @@ def _allocate(
     unit = xp.max(sensitivities, axis=-1, keepdims=True, initial=0.0)
     unit = xp.where(unit == 0, 1.0, unit)
     relative = xp.where(sensitivities == 0, 0.0, xp.maximum(sensitivities / unit, _LEAST_SHARE))
-    shape = allocation_shape(family, relative, weights, power, method)
+    shape = allocation_shape(norm, relative, weights, power, method)
     safe = xp.where(relative == 0, 1.0, shape)
-    norm = 2.0 if family == "gaussian" else 1.0
-    spent = xp.sum(counts * (relative / safe) ** norm, axis=-1, keepdims=True) ** (1.0 / norm)
+    parts = counts * (relative / safe) ** (1.0 * norm)
+    spent = xp.sum(parts, axis=-1, keepdims=True) ** (1.0 / norm)
     scales = round_up(unit * shape * spent / level, 8)
     silent = xp.zeros_like(scales) if method != "iid" else xp.where(spent == 0, 0.0, scales)
     return xp.where(sensitivities == 0, silent, scales)

@@ -132,13 +132,6 @@ def _bracket(query: _Query, budget: Budget, log_shape: Reals) -> tuple[Reals, Re
     return safe, 1e-4 * spread / xp.maximum(mu, ratio) / query.relative.size
 
 
-class _State(NamedTuple):
-    log_scales: Reals
-    memory: Any  # of the optimiser
-    best: Reals
-    least: Reals
-
-
 def _searched(query: _Query, budget: Budget, costs: Reals, power: Reals, steps: int) -> Reals:
     """log of the relative scales: the best of both starts and of all steps.
 
@@ -158,32 +151,32 @@ def _searched(query: _Query, budget: Budget, costs: Reals, power: Reals, steps: 
     starts = xp.stack([xp.log(query.relative**k / costs) / (power + k) for k in (2.0, 1.0)])
     optimiser = optax.adam(optax.cosine_decay_schedule(_LEARNING_RATE, steps))
 
-    def step(state: _State, index: Index) -> tuple[_State, None]:
-        value, slope = jax.value_and_grad(smooth)(state.log_scales)
+    def step(state: tuple[Reals, Any, Reals, Reals], index: Index):
+        """Log scales, the optimiser's memory, and the best scales so far with their error."""
+        log_scales, memory, best, least = state
+        value, slope = jax.value_and_grad(smooth)(log_scales)
         falls = xp.sum(slope)
         # log(-log delta) is nearly linear in the logarithm of a common factor.
         shift = xp.log(log_delta / value) * value / falls
         shift = xp.where((value < _LEAST_LOG) & xp.isfinite(shift), shift, 1.0)
-        log_scales = state.log_scales + xp.clip(shift, -1.0, 1.0)
+        log_scales = log_scales + xp.clip(shift, -1.0, 1.0)
         error, rise = jax.value_and_grad(log_error)(log_scales)
         downhill = rise - power * slope / falls
         downhill = xp.where(xp.isfinite(downhill) & moves, downhill, 0.0)
-        is_better: Bools = (error < state.least) & (xp.abs(shift) < _NEAR)
-        best = xp.where(is_better, log_scales, state.best)
-        least = xp.where(is_better, error, state.least)
-        updates, memory_after = optimiser.update(downhill, state.memory)
+        is_better: Bools = (error < least) & (xp.abs(shift) < _NEAR)
+        best = xp.where(is_better, log_scales, best)
+        least = xp.where(is_better, error, least)
+        updates, memory_after = optimiser.update(downhill, memory)
         # Both starts settle before the better one is left.
         settling = index < 2 * _SETTLING - 1
-        memory = jax.tree.map(
-            lambda old, new: xp.where(settling, old, new), state.memory, memory_after
-        )
+        memory = jax.tree.map(lambda a, b: xp.where(settling, a, b), memory, memory_after)
         following = xp.where(settling, log_scales, log_scales + xp.asarray(updates))
         following = xp.where(index == _SETTLING - 1, starts[1], following)
         following = xp.where(index == 2 * _SETTLING - 1, best, following)
-        return _State(following, memory, best, least), None
+        return (following, memory, best, least), None
 
-    first = _State(starts[0], optimiser.init(starts[0]), starts[1], xp.asarray(xp.inf))
-    return lax.scan(step, first, xp.arange(steps + 2 * _SETTLING))[0].best
+    first = starts[0], optimiser.init(starts[0]), starts[1], xp.asarray(xp.inf)
+    return lax.scan(step, first, xp.arange(steps + 2 * _SETTLING))[0][2]
 
 
 _shape = compiled(_searched, 4)

@@ -15,7 +15,16 @@ from jaxdp._core.progress import shown
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, round_up
 from jaxdp.design.allocate_exact import allocate_exact
-from jaxdp.design.families import FAMILIES, MEMBERS, Family, kind_of, known, name_of
+from jaxdp.design.families import (
+    CONTINUOUS,
+    FAMILIES,
+    MEMBERS,
+    Family,
+    kind_of,
+    known,
+    name_of,
+    scaled,
+)
 from jaxdp.design.fit import fit_noise
 from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee, as_budget
@@ -23,8 +32,6 @@ from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.noise.base import Noise
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.laplace import Laplace
 
 # For answers that are whole numbers.
 _INTEGERS = tuple(name for name in FAMILIES if MEMBERS[name].on_integers)
@@ -92,8 +99,7 @@ def compare(
         sensitivity = checks.positive("sensitivity", sensitivity)
         largest, profile = xp.max(sensitivity), sensitivity.ndim > 0
     names = _usable(largest, count, profile) if families is None else families
-    names = _checked(names, count, profile, integers)
-    _check_integers(names, largest)
+    names = _checked(names, count, profile, integers, largest)
     rows = []
     for family in shown(names, "families", progress):
         noise = fit_noise(family, budget, largest, count, objective)
@@ -106,26 +112,22 @@ def compare(
 
 
 def _checked(
-    families: Sequence[Family], count: ArrayLike, profile: bool, integers: bool
+    families: Sequence[Family], count: ArrayLike, profile: bool, integers: bool, largest: object
 ) -> list[Family]:
     names = [known("families", family) for family in families]
     names = names + [name for name in _INTEGERS if integers and name not in names]
+    if profile and not bool(np.all(np.asarray(count) == 1)):
+        raise ValueError(f"count must be 1 with a profile, got {count}: list its coordinates")
+    whole = not isinstance(largest, JointSensitivity) and float(np.asarray(largest)).is_integer()
     for name in names:
         if profile and name in (*_INTEGERS, "staircase"):
             raise ValueError(f"a profile scales its noise, which {name} does not allow")
-    if profile and not bool(np.all(np.asarray(count) == 1)):
-        raise ValueError(f"count must be 1 with a profile, got {count}: list its coordinates")
-    return names
-
-
-def _check_integers(names: Sequence[Family], largest: ArrayLike | JointSensitivity) -> None:
-    whole = not isinstance(largest, JointSensitivity) and float(xp.asarray(largest)).is_integer()
-    for name in names:
         if kind_of(name).on_integers and not whole:
             raise ValueError(
                 f"sensitivity must be a whole number for {name_of(name)}, got {largest}: noise on "
                 "the integers is for answers that are whole numbers"
             )
+    return names
 
 
 def _beside_gaussian(rows: Sequence[Row]) -> list[Row]:
@@ -136,7 +138,7 @@ def _beside_gaussian(rows: Sequence[Row]) -> list[Row]:
 
 
 def _usable(largest: ArrayLike | JointSensitivity, count: ArrayLike, profile: bool) -> list[str]:
-    names = [n for n in FAMILIES if n not in (*_INTEGERS, "truncated_laplace", "staircase")]
+    names = [name for name in FAMILIES if MEMBERS[name].log_concave]
     if isinstance(largest, JointSensitivity) or profile:
         return names
     names.append("staircase")
@@ -147,7 +149,7 @@ def _usable(largest: ArrayLike | JointSensitivity, count: ArrayLike, profile: bo
 
 def _unit(noise: Noise) -> Noise:
     """The Gaussian and the Laplace at scale 1, so that the factors are their scales."""
-    return type(noise)(1.0) if isinstance(noise, Gaussian | Laplace) else noise
+    return scaled(noise.name, 1.0) if noise.name in CONTINUOUS else noise
 
 
 def _row(

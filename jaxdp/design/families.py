@@ -1,33 +1,40 @@
-"""The families that a fit searches: the package's by name, and your own noises by class."""
+"""The families that plans and fits take: the package's by name, and your own noises by class."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import jax
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.noise.base import Noise
-from jaxdp.noise.discrete_gaussian import DiscreteGaussian
-from jaxdp.noise.discrete_laplace import DiscreteLaplace
-from jaxdp.noise.flipped_huber import FlippedHuber
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.laplace import Laplace
-from jaxdp.noise.offset_gaussian import OffsetGaussian
-from jaxdp.noise.staircase import Staircase
-from jaxdp.noise.subbotin import Subbotin
-from jaxdp.noise.truncated_laplace import TruncatedLaplace
+from jaxdp.noise.histogram import Weighted
+from jaxdp.noise.lattice_draws import NOISES
 
 # A name, or the class of a noise.
 Family: TypeAlias = str | type[Noise]
-MEMBERS: dict[str, type[Noise]] = {
-    kind.name: kind
-    for kind in (
-        *(Gaussian, Laplace, TruncatedLaplace, FlippedHuber, OffsetGaussian, Subbotin, Staircase),
-        *(DiscreteGaussian, DiscreteLaplace),
-    )
-}
+# Noises that a fit searches: all but designed ones.
+MEMBERS = {name: kind for name, kind in NOISES.items() if not issubclass(kind, Weighted)}
 FAMILIES = tuple(MEMBERS)
+# Noises of one scale whose sensitivity is a norm of vectors, and those that tend to them.
+ALLOCATED = tuple(n for n, kind in MEMBERS.items() if (kind.on_reals or kind).norm)
+# Those of real numbers.
+CONTINUOUS = tuple(name for name in ALLOCATED if not MEMBERS[name].on_integers)
+
+
+def scaled(name: str, scale: ArrayLike) -> Any:
+    """The noise of a name of `ALLOCATED` at a scale."""
+    build: Any = MEMBERS[name]
+    return build(scale)
+
+
+def norm_of(name: str) -> int:
+    """The order of the norm that a name of `ALLOCATED` goes by, on the integers its limit's."""
+    return (MEMBERS[name].on_reals or MEMBERS[name]).norm
 
 
 def known(argument: str, family: Family) -> Family:
@@ -39,13 +46,13 @@ def known(argument: str, family: Family) -> Family:
         return family.name
     if not issubclass(family, Noise) or inspect.isabstract(family):
         raise ValueError(f"{argument} must be a name or a class of noise, got {family.__name__}")
-    is_default = family._member.__func__ is Noise._member.__func__  # pyright: ignore[reportFunctionMemberAccess]
+    is_default = family._of_shape.__func__ is Noise._of_shape.__func__  # pyright: ignore[reportFunctionMemberAccess]
     if is_default and (
         not dataclasses.is_dataclass(family) or len(dataclasses.fields(family)) != 1
     ):
         raise ValueError(
             f"{argument} must have one parameter, its scale, or a class method "
-            f"_member(shape, deviation), got {family.__name__}"
+            f"_of_shape(shape, scale), got {family.__name__}"
         )
     return family
 
@@ -58,3 +65,10 @@ def kind_of(family: Family) -> type[Noise]:
 def name_of(family: Family) -> str:
     """The name of a family that `known` returned."""
     return kind_of(family).name
+
+
+def least_of(noise: Noise, error: Reals, axis: int) -> Noise:
+    """Along `axis`, the member with the least error; infinite error where it is NaN."""
+    index = xp.argmin(xp.where(xp.isnan(error), xp.inf, error), axis=axis)
+    index = xp.expand_dims(index, axis)
+    return jax.tree.map(lambda x: xp.take_along_axis(x, index, axis).squeeze(axis), noise)

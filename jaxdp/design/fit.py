@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -12,12 +13,14 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import compiled
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._core.precision import callers_are_wide
+from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import log1p, round_up
-from jaxdp._numeric.search import secant_bracket, zoom
+from jaxdp._numeric.search import secant_bracket, secants, zoom
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.composition import Term
-from jaxdp.design.families import Family, kind_of, known, name_of
+from jaxdp.design.calibrate import SLOPE, straightened
+from jaxdp.design.families import Family, kind_of, known, least_of, name_of
 from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
@@ -35,6 +38,9 @@ OBJECTIVES = ("variance", "mean_absolute")
 ACCOUNTING = ("exact", "zcdp")
 # Points of the grid while a shape is searched. chosen: its bound is smooth, if not near
 _SEARCH_POINTS = 2**11
+# Share of a sensitivity that counts for the rounding of scale and shape to float32. derived: the
+# truncated Laplace's delta moves by |log delta| 2^-23 of itself, 700 of them; others need less
+_ROUNDED = 2.0**-13
 
 
 @in_float64
@@ -72,8 +78,8 @@ def fit_noise(
     around the best; the flipped Huber also on its curve count alpha sensitivity = gamma^2 epsilon,
     where its loss has a plateau exactly at epsilon, as one scalar root. The staircase meets epsilon
     at delta = 0 with `staircase_split`. Call it under `jax.jit` in a loop; where JAX has no float64
-    there, scale and shape are rounded up to float32, and delta may be 1e-4 of itself above the
-    budget's. Arguments that do not go together: `ValueError`.
+    there, scale and shape are rounded to float32, so the member is that of a sensitivity larger by
+    1.3e-4 of itself, except on the integers. Arguments that do not go together: `ValueError`.
 
     >>> import jaxdp as dp
     >>> print(f"{dp.fit_noise('laplace', (1.0, 1e-5), 2.0).scale:.4f}")
@@ -87,10 +93,17 @@ def fit_noise(
     count = checks.whole("count", count, 1.0)
     if not isinstance(sensitivity, JointSensitivity):
         sensitivity = checks.positive("sensitivity", sensitivity)
-        if kind_of(family).on_integers:
-            sensitivity = checks.whole("sensitivity", sensitivity)
+        sensitivity = _counted(family, sensitivity, (budget, sensitivity, count))
         return _fit(family, objective, accounting, budget, sensitivity, count, once)
     return _fit_joint(family, objective, accounting, budget, sensitivity, count, once)
+
+
+def _counted(family: Family, sensitivity: Reals, arguments: Any) -> Reals:
+    """The sensitivity that a fit meets: larger where the caller rounds its result to float32."""
+    if kind_of(family).on_integers:
+        return checks.whole("sensitivity", sensitivity)
+    is_kept = callers_are_wide() or checks.all_concrete(arguments)
+    return sensitivity if is_kept else sensitivity * (1.0 + _ROUNDED)
 
 
 def _fit_joint(
@@ -107,11 +120,10 @@ def _fit_joint(
         name = name_of(family)
         raise ValueError(f"a joint sensitivity needs log-concave noise, which {name} is not")
     if family == "gaussian":
-        size = joint.tightened().l2
+        size = _counted(family, joint.tightened().l2, (budget, joint, count))
         return _fit(family, objective, accounting, budget, size, count, once)
     shifts, counts = joint.dominating()
-    if kind_of(family).on_integers:
-        shifts = checks.whole("sensitivity", shifts)
+    shifts = _counted(family, shifts, (budget, joint, count))
     budget = Budget(budget.epsilon[..., None], budget.delta[..., None])
     every = _fit(family, objective, accounting, budget, shifts, counts * count[..., None], False)
     return least_of(every, getattr(every, objective)(), -1)
@@ -168,7 +180,7 @@ def _fit_staircase(objective: str, lanes: Lanes) -> Noise:
 
 # How near a scale is found, in its logarithm, while a shape is searched. chosen: it only ranks
 # shapes, and is never returned
-_SEARCH_CLOSE = 1e-7
+_SEARCH_CLOSE = 1e-5
 # The same for the result. chosen: near its rounding
 _CLOSE = 5e-12
 # Shapes of a round; the next one lies between the neighbours of the best. chosen: with the rounds
@@ -207,15 +219,21 @@ def least_error(
     def least(shape: Reals, lanes: Lanes, final: bool) -> Noise:
         """The least member of `shape` inside the budget."""
 
-        def residual(deviation: Reals) -> Reals:
-            return excess_log_delta(log_delta(build(shape, deviation), lanes, final), lanes.delta)
+        def residual(shape: Reals, deviation: Reals, lanes: Lanes) -> Reals:
+            return _excess(log_delta(build(shape, deviation), lanes, final), lanes.delta)
 
-        safe, unsafe = _bracket(lanes, reach)
-        slack = _SLACK * (1.0 + xp.abs(xp.log(xp.where(lanes.delta == 0, 1.0, lanes.delta))))
+        def of_others(deviation: Reals, done: Bools) -> Reals:
+            value: Any = np.full(done.shape, np.nan)
+            value[~done] = residual(*jax.tree.map(lambda x: x[~done], (shape, deviation, lanes)))
+            return value
+
+        safe, unsafe, guess = _bracket(lanes, reach)
         close = _CLOSE if final else _SEARCH_CLOSE
-        return build(
-            shape, secant_bracket(lambda x: residual(x) + slack, safe, unsafe, close=close)
-        )
+        if checks.all_concrete(shape, lanes):
+            found = secants(of_others, safe, unsafe, guess, SLOPE, close).found
+            return build(shape, xp.where(xp.isnan(found), xp.inf, found))
+        of_all = partial(residual, shape, lanes=lanes)
+        return build(shape, secant_bracket(of_all, safe, unsafe, close, guess, SLOPE))
 
     def error(shape: Reals, lanes: Lanes) -> Reals:
         value = getattr(least(shape, lanes, False), objective)()
@@ -249,15 +267,16 @@ def _designed_bound(lanes: Lanes) -> Reals:
     return log1p(xp.expm1(epsilon) / xp.maximum(2.0 * lanes.delta, 1e-300))
 
 
-def _bracket(lanes: Lanes, reach: float) -> tuple[Reals, Reals]:
-    """Standard deviations that are enough for the best member of any family, and surely not."""
+def _bracket(lanes: Lanes, reach: float) -> tuple[Reals, Reals, Reals]:
+    """Standard deviations that are enough for the best member of any family, surely not, likely."""
     budget = Budget(lanes.epsilon, lanes.delta)
     gaussian = xp.sqrt(lanes.fold) * lanes.shift / largest_gdp(budget).mu
     laplace = lanes.fold * lanes.shift / largest_laplace_ratio(budget)
     finite = xp.where(xp.isfinite(gaussian), gaussian, 0.0)
     safe = reach * xp.maximum(finite, xp.where(xp.isfinite(laplace), laplace, 0.0))
     safe = xp.where(safe > 0, safe, 1e30 * lanes.shift)
-    return safe, 1e-3 * xp.minimum(xp.minimum(gaussian, laplace), lanes.shift * 1e3)
+    unsafe = 1e-3 * xp.minimum(xp.minimum(gaussian, laplace), lanes.shift * 1e3)
+    return safe, unsafe, xp.minimum(gaussian, laplace)
 
 
 def _on_plateau(lanes: Lanes, log_delta: LogDelta) -> Noise:
@@ -268,15 +287,14 @@ def _on_plateau(lanes: Lanes, log_delta: LogDelta) -> Noise:
         return FlippedHuber(shape * gamma, gamma)
 
     def residual(shape: Reals) -> Reals:
-        return excess_log_delta(log_delta(member(shape), lanes, True), lanes.delta)
+        return _excess(log_delta(member(shape), lanes, True), lanes.delta)
 
     zero = xp.zeros_like(lanes.shift)
-    slack = _SLACK * (1.0 + xp.abs(xp.log(xp.where(lanes.delta == 0, 1.0, lanes.delta))))
-    return member(secant_bracket(lambda x: residual(x) + slack, zero + 60.0, zero + 1e-2))
+    return member(secant_bracket(residual, zero + 60.0, zero + 1e-2))
 
 
-def least_of(noise: Noise, error: Reals, axis: int) -> Noise:
-    """Along `axis`, the member with the least error; infinite error where it is NaN."""
-    index = xp.argmin(xp.where(xp.isnan(error), xp.inf, error), axis=axis)
-    index = xp.expand_dims(index, axis)
-    return jax.tree.map(lambda x: xp.take_along_axis(x, index, axis).squeeze(axis), noise)
+def _excess(log_delta: Reals, delta: Reals) -> Reals:
+    """At most 0 where the budget's delta is met with a slack for rounding."""
+    log_target = xp.log(xp.where(delta == 0, 1.0, delta))
+    slack = _SLACK * (1.0 + xp.abs(log_target))
+    return straightened(excess_log_delta(log_delta, delta), slack, delta)

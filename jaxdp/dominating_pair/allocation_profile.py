@@ -27,13 +27,13 @@ from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._numeric.mills import log_normal_survival
 from jaxdp._numeric.quadrature import gauss_legendre
-from jaxdp._numeric.sum_density import LogDensity, Resolution, log_normal_sum
+from jaxdp._numeric.sum_density import LogDensity, log_normal_sum
 from jaxdp.noise.base import mirrored_log_delta
 
 # Nodes of a density and points of its integrals. measured: 1e-11 of delta in most cases
-_FEW = Resolution(200, 80)
+_FEW = (200, 80)
 # The same for lanes whose first error is too large. measured: 1e-8 of delta at worst
-_MANY = Resolution(320, 144)
+_MANY = (320, 144)
 # Nodes that are kept. measured: interpolation errors are below the density's own
 KEPT = 320
 # Factor on the range of the nodes of the second run. chosen
@@ -113,18 +113,18 @@ def _traced_jvp(steps: int, primals: Any, tangents: Any) -> Any:
     return lane, jax.tree.map(lambda x: x * tangents[0], slopes)
 
 
-def _density(ratio: Reals, steps: int, resolution: Resolution) -> tuple[LogDensity, Reals]:
+def _density(ratio: Reals, steps: int, resolution: tuple[int, int]) -> tuple[LogDensity, Reals]:
     """The density of each lane, and its difference to a coarser run at its nodes."""
     size = ratio.size
     safe = xp.minimum(ratio, _LARGEST_RATIO)
     spread = xp.concatenate([xp.ones(size), xp.full(size, _WIDER)])
-    runs = log_normal_sum(xp.concatenate([safe, safe]), spread, steps, resolution)
+    runs = log_normal_sum(xp.concatenate([safe, safe]), spread, steps, *resolution)
     fine, coarse = (jax.tree.map(lambda x, i=i: x[i : i + size], runs) for i in (0, size))
     error = _difference(fine, coarse)
     if steps == 1 or (checks.is_concrete(ratio) and bool(xp.all(ratio <= _LARGEST_RATIO))):
         return fine, error
     # A fixed step: its law is one log-normal's, shifted as the sum is divided by t.
-    single = log_normal_sum(ratio, xp.ones(size), 1, resolution)
+    single = log_normal_sum(ratio, xp.ones(size), 1, *resolution)
     single = single._replace(centre=single.centre + np.log(steps))
     large = ratio > _LARGEST_RATIO
 

@@ -7,9 +7,10 @@ from typing import NamedTuple
 from jaxdp._core.compilation import jitted
 from jaxdp._core.functions import logsumexp, softmax
 from jaxdp._core.namespace import custom_jvp, lax, xp
-from jaxdp._core.types import Bools, Index, Reals
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1mexp, log1p
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
+from jaxdp._numeric.search import bisect
 from jaxdp.noise.base import mirrored_log_delta
 
 # Bisections for the place where the loss is epsilon. derived: to below an ulp
@@ -162,13 +163,11 @@ def _place(sides: Sides, epsilon: Reals) -> Reals:
     safe = xp.where(largest > 0, largest, 1.0)
     reach = xp.minimum((epsilon + _LEAST_WEIGHT) / safe + safe, 1e200)
 
-    def halve(_: Index | int, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        middle = 0.5 * (ends[0] + ends[1])
-        p, q = sides.log_ratios(middle)
-        below = p - q < epsilon
-        return xp.where(below, middle, ends[0]), xp.where(below, ends[1], middle)
+    def is_below(t: Reals) -> Bools:
+        p, q = sides.log_ratios(t)
+        return p - q < epsilon
 
-    return lax.stop_gradient(lax.fori_loop(0, _BISECTIONS, halve, (-reach, reach))[1])
+    return lax.stop_gradient(bisect(is_below, -reach, reach, halvings=_BISECTIONS)[1])
 
 
 def _log_term(y: Reals, width: Reals) -> Reals:

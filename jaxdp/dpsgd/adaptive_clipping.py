@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Reals
+from jaxdp.design.families import norm_of
 
 # The counts' share of 1 / noise_multiplier^2 (Laplace: of 1 / noise_multiplier). chosen: gradients
 # get .5 % more noise, and the noise of a quantile is 5 multipliers over the batch
@@ -36,12 +37,12 @@ def checked_quantile(quantile: float | None, bands: int) -> float | None:
 
 def gradient_factor(family: str) -> float:
     """Factor of the scales of the sums, which leaves the counts their share."""
-    return float((1.0 - SHARE) ** (-0.5 if family == "gaussian" else -1.0))
+    return float((1.0 - SHARE) ** (-1.0 / norm_of(family)))
 
 
 def count_scale(family: str, groups: int) -> float:
     """Scale of the noise on each group's count, at noise multiplier 1."""
-    return float(0.5 * (groups / SHARE) ** 0.5 if family == "gaussian" else 0.5 * groups / SHARE)
+    return float(0.5 * (groups / SHARE) ** (1.0 / norm_of(family)))
 
 
 def count_below(squares: Reals, taken: Bools) -> Reals:

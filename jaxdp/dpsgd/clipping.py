@@ -75,7 +75,7 @@ def clipped_sums(plan: Plan, gradients: list[Gradient], mask: Bools | None = Non
 
 
 def _in_thresholds(gradient: Gradient, scale: Reals) -> Gradient:
-    """In units of the threshold: no norm near it under- or overflows."""
+    """The gradient in units of the threshold: no norm near it under- or overflows."""
     if not isinstance(gradient, Outer):
         return gradient.astype(jnp.float64) * scale
     column, row = gradient.column.astype(jnp.float64), gradient.row.astype(jnp.float64)

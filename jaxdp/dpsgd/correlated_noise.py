@@ -23,6 +23,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.types import ArrayLike, Reals, Shape
+from jaxdp.design.families import norm_of
 from jaxdp.dpsgd.phase import Phase, Training
 from jaxdp.sampling.poisson import Poisson
 from jaxdp.solvers.lattice import Added
@@ -83,7 +84,7 @@ def taking_turns(training: Training, bands: int, noise: str) -> Training:
     if checks.positive_integer("bands", bands) == 1:
         return training
     scheme = phase.sampling
-    if noise != "gaussian" or group_size != 1:
+    if norm_of(noise) != 2 or group_size != 1:
         raise ValueError(
             "bands above 1 require noise='gaussian' and group_size=1, got "
             f"noise={noise!r}, group_size={group_size}"

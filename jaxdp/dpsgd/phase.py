@@ -172,11 +172,6 @@ def combined_noise_multiplier(noise_multipliers: Sequence[ArrayLike]) -> Reals:
     return xp.where(xp.isinf(least), xp.inf, combined)
 
 
-def loss_of(phases: tuple[Phase, ...], relation: Relation, group_size: int = 1) -> PrivacyLoss:
-    """The privacy loss of all phases, one after the other."""
-    return functools.reduce(operator.add, (phase.loss(relation, group_size) for phase in phases))
-
-
 class Schedule(TypedDict, total=False):
     """Keyword arguments that describe a training, or a list of phases.
 
@@ -208,7 +203,8 @@ class Training(NamedTuple):
     @property
     def privacy_loss(self) -> PrivacyLoss:
         """The privacy loss of all steps."""
-        return loss_of(self.phases, self.relation, self.group_size)
+        first, *others = (phase.loss(self.relation, self.group_size) for phase in self.phases)
+        return sum(others, first)
 
     @property
     def zcdp(self) -> ZCDP:

@@ -101,12 +101,6 @@ def train(
         return _run(loss, params, read, plan, optimizer, Checkpoint(path, plan, key), options)
 
 
-def _in_callers_setting(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
-    """The optimiser, whose arrays have the types that they have without this package."""
-    init, update = in_callers_setting(optimizer.init), in_callers_setting(optimizer.update)
-    return optax.GradientTransformation(init, update)
-
-
 class _Options(NamedTuple):
     """Settings of a training beside its steps, as the arguments of `train`."""
 
@@ -129,9 +123,10 @@ def _run(
     # Arguments of programs: numbers would be compiled into them.
     plan = jax.tree.map(jax.device_put, plan)
     require_floating("params", params)
-    loss, optimizer = in_callers_setting(loss), _in_callers_setting(optimizer)
-    # Of the types that the caller's setting gives.
-    params = in_callers_setting(_on_device)(params)
+    # Arrays have the types that the caller's setting gives.
+    init, update = in_callers_setting(optimizer.init), in_callers_setting(optimizer.update)
+    optimizer = optax.GradientTransformation(init, update)
+    loss, params = in_callers_setting(loss), in_callers_setting(_on_device)(params)
     read = records.read
     if not callers_are_wide():
         read = in_callers_setting(lambda indices: _on_device(records.read(indices)))
@@ -177,7 +172,7 @@ def _is_noise(node: Any) -> bool:
 
 
 def _check_order(loss: Any, plan: Any, optimizer: Any) -> None:
-    """Each argument is of its kind."""
+    """`ValueError` unless each argument is of its kind."""
     for name, value, fits, kind in (
         ("loss", loss, callable(loss), "a function of (params, example)"),
         ("plan", plan, isinstance(plan, Plan), "a Plan, made by dp.dpsgd.plan"),

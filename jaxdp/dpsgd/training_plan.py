@@ -17,6 +17,8 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate import allocate
 from jaxdp.design.calibrate import calibrate
+from jaxdp.design.families import CONTINUOUS as FAMILIES
+from jaxdp.design.families import MEMBERS, norm_of, scaled
 from jaxdp.dpsgd.adaptive_clipping import checked_quantile, count_scale, gradient_factor
 from jaxdp.dpsgd.arguments import with_names
 from jaxdp.dpsgd.correlated_noise import coefficients, prefix_error, taking_turns
@@ -28,14 +30,11 @@ from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.mechanism import Mechanism
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.laplace import Laplace
 from jaxdp.sampling.base import Scheme
 from jaxdp.solvers import lattice
 
 # Arguments of `plan`.
 ALLOCATIONS = ("inid", "spr", "iid")
-FAMILIES = ("gaussian", "laplace")
 # Delta of a pure budget over its sampling error. derived: `Drawn.epsilon` uses up to half of delta
 # for the error, and rounding
 _SHARE_OF_ERROR = 2.0 + 1e-9
@@ -107,8 +106,7 @@ class Plan:
     @property
     def total_variance(self) -> Reals:
         """Total variance of the noise on all entries of a sum."""
-        unit = 1.0 if self.family == "gaussian" else 2.0
-        return unit * jnp.sum(jnp.array(self.sizes) * self.scales**2)
+        return scaled(self.family, 1.0).variance() * jnp.sum(jnp.array(self.sizes) * self.scales**2)
 
     def statement(self, delta: ArrayLike | None = None) -> Statement:
         """The privacy statement of all steps at `delta`, the plan's own by default.
@@ -116,7 +114,8 @@ class Plan:
         See `dp.dpsgd.statement`. A plan of a noise multiplier has a delta of 1e-6.
         """
         phase = Phase(self.noise_multiplier, sampling=self.sampling, steps=self.steps)
-        noise = "noise" if self.family == "gaussian" else "Laplace noise"
+        kind = MEMBERS[self.family]
+        noise = "noise" if kind.norm == 2 else f"{kind.__name__} noise"
         noise = f"correlated {noise}" if len(self.column) > 1 else noise
         noise = (
             noise if self.clip_quantile is None else f"{noise} (of gradients and counts together)"
@@ -130,7 +129,7 @@ class Plan:
     def _loss(self, noise_multiplier: Reals) -> PrivacyLoss:
         """The exact privacy loss of all steps."""
         mechanism = Mechanism(
-            noise_of(self.family, noise_multiplier),
+            scaled(self.family, noise_multiplier),
             1.0,
             sampling=self.sampling,
             relation=self.relation,
@@ -236,13 +235,14 @@ def _check_choices(allocation: str, noise: str, relation: str, release: str) -> 
     checks.one_of("allocation", allocation, ALLOCATIONS)
     checks.one_of("noise", noise, FAMILIES)
     checks.one_of("relation", relation, WITH_OR_WITHOUT)
-    lattice.require(release, noise_of(noise))
+    lattice.require(release, scaled(noise, 1.0))
 
 
 def _unit_scales(clips: Vector, sizes: tuple[int, ...], allocation: str, noise: str) -> Vector:
     """Scales at multiplier 1."""
     counts = jnp.array(sizes, dtype=jnp.float64)
-    if noise == "gaussian":
+    norm = norm_of(noise)
+    if norm == 2:
         shifts, level = clips, GDP(1.0)
     else:
         shifts, level = jnp.sqrt(counts) * clips, PureDP(1.0)
@@ -250,8 +250,7 @@ def _unit_scales(clips: Vector, sizes: tuple[int, ...], allocation: str, noise: 
         return allocate(noise, shifts, level, weights=counts)
     shape = clips if allocation == "spr" else jnp.ones_like(clips)
     relative = shifts / shape
-    size = jnp.linalg.norm(relative) if noise == "gaussian" else jnp.sum(relative)
-    return round_up(shape * size, 8)
+    return round_up(shape * jnp.linalg.norm(relative, norm), 8)
 
 
 def _with_scales(plan: Plan, allocation: str) -> Plan:
@@ -264,30 +263,15 @@ def _with_scales(plan: Plan, allocation: str) -> Plan:
     return dataclasses.replace(plan, scales=scales)
 
 
-def noise_of(family: str, scale: ArrayLike = 1.0) -> Gaussian | Laplace:
-    """The noise of a family."""
-    return Gaussian(scale) if family == "gaussian" else Laplace(scale)
-
-
-def _calibrated(budget: Budget, plan: Plan) -> Reals:
-    """The least noise multiplier with which the plan satisfies the budget."""
+def _with_budget(budget: Budget, plan: Plan) -> Plan:
+    """The plan with the least noise multiplier that satisfies the budget, and with its delta."""
     exact = left_for_exact(budget, plan.sampling_error)
     multiplier = calibrate(plan._loss, exact, lower=1e-2, upper=1e7)
     if not bool(jnp.isfinite(multiplier)):
         raise ValueError(f"budget cannot be met by {plan.family} noise: it would be infinite")
-    return multiplier
-
-
-def _with_budget(budget: Budget, plan: Plan) -> Plan:
-    """The plan with the noise multiplier and the delta of a budget."""
-    plan = dataclasses.replace(plan, noise_multiplier=_calibrated(budget, plan))
-    return dataclasses.replace(plan, delta=_own_delta(budget, plan))
-
-
-def _own_delta(budget: Budget, plan: Plan) -> float:
-    """The delta of the budget; for a pure one, that of the sampling error at its epsilon."""
-    delta = float(budget.delta)
-    if delta > 0:
-        return delta
-    with_error = _SHARE_OF_ERROR * float(plan.guarantee.delta(budget.epsilon))
-    return with_error if with_error < 1 else 0.0
+    plan, delta = dataclasses.replace(plan, noise_multiplier=multiplier), float(budget.delta)
+    if delta == 0:
+        # That of the sampling error, at the epsilon of a pure budget.
+        with_error = _SHARE_OF_ERROR * float(plan.guarantee.delta(budget.epsilon))
+        delta = with_error if with_error < 1 else 0.0
+    return dataclasses.replace(plan, delta=delta)

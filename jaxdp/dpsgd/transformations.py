@@ -18,10 +18,11 @@ from jaxdp._core.float64 import as_numpy
 from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.shared_key import unshared
 from jaxdp._core.types import Key
+from jaxdp.design.families import scaled
 from jaxdp.dpsgd.adaptive_clipping import adapted
 from jaxdp.dpsgd.clipping import clipped_sums
 from jaxdp.dpsgd.correlated_noise import Memory, no_memory, released
-from jaxdp.dpsgd.training_plan import Plan, noise_of
+from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.solvers import lattice
 
 # Noisy means by identity, while they live: outputs of `add_noise`.
@@ -149,10 +150,10 @@ def noised(plan: Plan, sums: list[Any], state: NoiseState) -> tuple[list[Any], N
     """The noisy means of `clipped_sums`, leaf by leaf, and the state of the next step."""
     first_clips, plan = plan.clips, plan.at(state.clips)
     following, now = jax.random.split(checked_key(state.key, sums, plan))
-    noise, (scales, sizes) = noise_of(plan.family), plan.drawn
+    noise, (scales, sizes) = scaled(plan.family, 1.0), plan.drawn
     # Of a vector of ones, in the norm that the noise counts: of all steps that one gradient moves.
-    size = sum(sizes) * len(plan.column)
-    ratio = 1.0 / (plan.noise_multiplier * (size**0.5 if plan.family == "gaussian" else size))
+    size = (sum(sizes) * len(plan.column)) ** (1.0 / noise.norm)
+    ratio = 1.0 / (plan.noise_multiplier * size)
     if_unfinished = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
     groups = lattice.added_to_groups(noise, scales, ratio, now, sizes, plan.release)
     clips, memory = state.clips, []
@@ -192,10 +193,7 @@ def _require_shapes(gradients: Any, plan: Plan, *, examples: bool) -> None:
 
 
 def _require_unmasked(gradients: Any, plan: Plan) -> None:
-    """`ValueError` inside of `optax.masked`, which passes the masked gradients on as they are.
-
-    `optax.partition` masks as well, and has a transformation for every leaf.
-    """
+    """`ValueError` inside of `optax.masked` (not `partition`), which passes masked gradients on."""
     leaves = jax.tree.leaves(gradients, is_leaf=lambda x: isinstance(x, optax.MaskedNode))
     if not any(isinstance(leaf, optax.MaskedNode) for leaf in leaves):
         return

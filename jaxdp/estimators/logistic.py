@@ -13,7 +13,6 @@ from jaxdp.estimators.linear import DPLinearEstimator, split
 from jaxdp.estimators.record import SEEDED
 from jaxdp.guarantee.drawn import left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent.defaults import MOST_PASSES
 from jaxdp.solvers.penalties import L1, L2
@@ -70,7 +69,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         return self
 
     def _fit_each(self, features: Any, labels: np.ndarray) -> DPLogisticRegression:
-        """Each class against the rest, from a part of the budget and with noise of its own."""
+        """Fit each class against the rest, with a part of the budget and noise of its own."""
         if not np.isin(labels, self.classes_).all():
             raise ValueError(f"y must hold labels of classes, {self.classes_} only")
         bounds = None if self.feature_bounds is None else tuple(self._bounds())
@@ -100,7 +99,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         passes = MOST_PASSES if self.passes is None else self.passes
         draws = fits * (passes * (coordinates + 1) + 2 * coordinates)
         budget = left_for_exact(budget, lattice.sampling_error(draws, self.release))
-        if self.noise != "gaussian" and not isinstance(self.noise, Gaussian):
+        if not self._is_gaussian():
             return float(budget.epsilon) / fits, float(budget.delta) / fits
         part = GDP(largest_gdp(budget).mu * _ROUNDED_DOWN / np.sqrt(fits))
         epsilon = float(part.epsilon(budget.delta))

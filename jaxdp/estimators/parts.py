@@ -73,7 +73,7 @@ def _require_no_repeats(ensemble: Any, fits: list[Any]) -> None:
             f"fitted holds a {kind} whose parts do not say how `fit` drew their records: pass the "
             "parts instead, if no record was repeated"
         )
-    if any(bag.bootstrap for record in records for bag in record.bags):
+    if any(bootstrap for record in records for bootstrap, _ in record.bags):
         raise ValueError(
             f"fitted holds a {kind} with bootstrap=True: a bag may hold a record several times, "
             "and its fit costs as often what its guarantee_ states. Fit it with bootstrap=False"
@@ -84,7 +84,7 @@ def _require_no_repeats(ensemble: Any, fits: list[Any]) -> None:
             "in a bag. Fit it without them"
         )
     if any(
-        record.relation == "add_remove" and not all(bag.is_whole for bag in record.bags)
+        record.relation == "add_remove" and not all(is_whole for _, is_whole in record.bags)
         for record in records
     ):
         raise ValueError(
@@ -127,7 +127,7 @@ def _has_given_categories(encoder: Any) -> bool:
 
 
 def _learned_by_imputer(imputer: Any) -> str:
-    """What a `SimpleImputer` learned from the records, "" if nothing."""
+    """Message that names what a `SimpleImputer` learned from the records, "" if nothing."""
     filled = getattr(imputer, "statistics_", None)
     given = imputer.fill_value
     constants = {"0", "'missing_value'", "nan"} if given is None else {repr(given), "nan"}

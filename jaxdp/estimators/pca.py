@@ -34,10 +34,10 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
     feature_bounds: (lower, upper), numbers or one each, public. Values are clipped to them and
         measured from their midpoints.
     row_bound: bound on the norm of a row so measured, public; longer rows are shortened. By default
-    the norm that the feature bounds imply, which is far too wide for many features: the noise grows
-    with its square. mean_share: of mu^2 (Gaussian DP), in [0, 1), spent on the mean; with 0 the
-    components are
-        those about the midpoints.
+        the norm that the feature bounds imply, which is far too wide for many features: the noise
+        grows with its square.
+    mean_share: of mu^2 (Gaussian DP), in [0, 1), spent on the mean; with 0 the components are about
+        the midpoints.
     relation: "replace_one", or "add_remove" with n public and fixed.
     method: "goe", "iid" or "inid", and release, see `solvers.covariance.plan`.
 

@@ -19,19 +19,12 @@ _BAGGING = ("sklearn.ensemble._bagging", "_parallel_build_estimators")
 class FitRecord(NamedTuple):
     """Parameters and guarantee with which a private estimator was fitted.
 
-    relation: the neighbouring relation, None if the estimator has one only. bags: `Bag` of each
-    ensemble around the fit.
+    relation: the neighbouring relation, None if the estimator has one only. bags: whether each
+    ensemble around the fit drew records with replacement, and whether it drew all.
     """
 
     relation: str | None
-    bags: tuple[Bag, ...]
-
-
-class Bag(NamedTuple):
-    """How bagging drew the records of a fit: with replacement; all of them."""
-
-    bootstrap: bool
-    is_whole: bool
+    bags: tuple[tuple[bool, bool], ...]
 
 
 def record_of(estimator: Any) -> FitRecord:
@@ -42,7 +35,7 @@ def record_of(estimator: Any) -> FitRecord:
             ensemble = frame.f_locals["ensemble"]
             size = ensemble.max_samples
             is_whole = size is None or (isinstance(size, float) and size == 1.0)
-            bags.append(Bag(bool(ensemble.bootstrap), is_whole))
+            bags.append((bool(ensemble.bootstrap), is_whole))
         frame = frame.f_back
     return FitRecord(getattr(estimator, "relation", None), tuple(bags))
 

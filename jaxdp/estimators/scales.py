@@ -162,13 +162,14 @@ class DPMeasuringEstimator(DPEstimator):
         """The requested noise; "gaussian" if the fit adds none."""
         return self.noise if self._is_private() else "gaussian"
 
+    def _is_gaussian(self) -> bool:
+        """True if the requested noise is Gaussian."""
+        return self._noise() == Gaussian.name or isinstance(self._noise(), Gaussian)
+
     def _scales(
         self, given: Given, bounds: np.ndarray, budget: Budget, key: Key
     ) -> tuple[np.ndarray, np.ndarray, Drawn | None]:
-        """Origins and units of the columns, and what knowing them costs.
-
-        Features, and then the targets, if they have bounds.
-        """
+        """Origins and units of the columns, bounded targets last, and what knowing them costs."""
         coordinates, loss = given.features.shape[1], given.loss
         columns = Columns(given.features, given.targets if given.has_target_bounds else None)
         share = float(checks.real("scaling_share", self.scaling_share, 0.0, 1.0))
@@ -197,7 +198,7 @@ class DPMeasuringEstimator(DPEstimator):
 
     def _scaling_cost(self, budget: Budget, share: float) -> GDP | PureDP:
         """`share` of the budget, for noise of the descent's own kind."""
-        if self._noise() == "gaussian" or isinstance(self._noise(), Gaussian):
+        if self._is_gaussian():
             largest = largest_gdp(budget).mu
             if not bool(largest > 0):
                 raise ValueError(

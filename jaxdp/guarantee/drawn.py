@@ -79,7 +79,7 @@ class Drawn:
         return xp.minimum(found, self._epsilon_of(delta, _ALL_BUT_LITTLE))
 
     def _epsilon_of(self, delta: Reals, share: float) -> Reals:
-        """With at least this share of delta for exact draws, infinite where less is left."""
+        """Epsilon with at least this share of delta for exact draws, infinite if less is left."""
         largest = self.exact.epsilon(share * delta)
         sampling_delta = round_up((1.0 + xp.exp(largest)) * self.sampling_error, 4)
         is_exact = self.sampling_error == 0

@@ -132,7 +132,7 @@ class _Lines(NamedTuple):
         return at, np.exp(at), np.concatenate([mirrored[:0:-1], intercept])
 
     def joined(self, epsilon: np.ndarray, log_delta: np.ndarray) -> _Lines:
-        """With more points, each of which serves the rates near it."""
+        """The lines with more points, each of which serves the rates near it."""
         fnr = np.maximum(self.fnr, _best(epsilon, log_delta, self.rate))
         epsilon, index = np.unique(np.append(self.epsilon, epsilon), return_index=True)
         log_delta = np.append(self.log_delta, log_delta)[index]

@@ -9,7 +9,6 @@ Source: Dong, Roth & Su, JRSS-B 84, 2022, where it is the convex conjugate of f.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 
@@ -108,21 +107,9 @@ def _tradeoff(log_delta: jax.tree_util.Partial, fpr: Reals) -> Reals:
     def fnr(epsilon: Reals) -> Reals:
         return support(epsilon, log_delta(xp.abs(epsilon)), fpr[None])
 
-    value = _greatest(fnr, -LARGEST_EPSILON, LARGEST_EPSILON, shape)[1]
-    return xp.maximum(value, 0.0)
-
-
-def _greatest(
-    function: Callable[[Reals], Reals], lower: float, upper: float, shape: tuple[Any, ...]
-) -> tuple[Reals, Reals]:
-    """Maximiser of a unimodal `function` on [lower, upper], and its value there.
-
-    `function` takes points along a new first axis. The value is one that the function took; NaN if
-    it ever was NaN.
-    """
-    low, high = xp.full(shape, lower), xp.full(shape, upper)
-    place, least = zoom(lambda x: -function(x), low, high, _POINTS, _ZOOMS)
-    return place, -least
+    # The value is one that the function took; NaN if it ever was NaN.
+    ends = xp.full(shape, -LARGEST_EPSILON), xp.full(shape, LARGEST_EPSILON)
+    return xp.maximum(-zoom(lambda x: -fnr(x), *ends, _POINTS, _ZOOMS)[1], 0.0)
 
 
 @jitted
@@ -135,7 +122,8 @@ def _profile(tradeoff: jax.tree_util.Partial, epsilon: Reals, error: Reals) -> R
         fpr = sigmoid(logit)
         return 1.0 - tradeoff(fpr) - slope[None] * fpr
 
-    middle = sigmoid(_greatest(gain, -LARGEST_EPSILON, 37.0, shape)[0])
+    ends = xp.full(shape, -LARGEST_EPSILON), xp.full(shape, 37.0)
+    middle = sigmoid(zoom(lambda x: -gain(x), *ends, _POINTS, _ZOOMS)[0])
     middle = xp.clip(middle, 1e-250, 1.0 - ULP)
     nearest = xp.minimum(middle, 1.0 - middle) * _NEAREST
     part = xp.expand_dims(xp.linspace(0.0, 1.0, _RATES), tuple(range(1, len(shape) + 1)))

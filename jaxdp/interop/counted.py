@@ -50,14 +50,14 @@ def require_replaced(event: Any, relation: str) -> None:
         )
 
 
-def add(counts: Counts, thing: Any, count: float | int) -> None:
-    """Add `count` times a thing."""
-    if isinstance(thing, Selected):
-        run = frozenset((key, n) for key, (_, n) in thing.run.items())
-        key: Hashable = (thing.mean, thing.shape, run)
+def add(counts: Counts, item: Any, count: float | int) -> None:
+    """Add `count` times an item."""
+    if isinstance(item, Selected):
+        run = frozenset((key, n) for key, (_, n) in item.run.items())
+        key: Hashable = (item.mean, item.shape, run)
     else:
-        key = key_of(thing)
-    counts[key] = thing, counts.get(key, (thing, 0.0))[1] + count
+        key = key_of(item)
+    counts[key] = item, counts.get(key, (item, 0.0))[1] + count
 
 
 def costs_everything(counts: Counts) -> bool:
@@ -66,10 +66,10 @@ def costs_everything(counts: Counts) -> bool:
 
 
 def loss_of(counts: Counts) -> PrivacyLoss:
-    """The privacy loss of all things: one batch for every structure, summed."""
+    """The privacy loss of all items: one batch for every structure, summed."""
     batches: dict[Any, list[tuple[float, ...]]] = {}
-    for thing, count in counts.values():
-        structure, parameters = key_of(thing)
+    for item, count in counts.values():
+        structure, parameters = key_of(item)
         batches.setdefault(structure, []).append((count, *parameters))
     losses = []
     for structure, rows in batches.items():
@@ -89,9 +89,9 @@ def relation_of(neighboring_relation: Any) -> Relation:
     raise ValueError(f"neighboring_relation must be a known one, got {neighboring_relation}")
 
 
-def key_of(thing: Any) -> tuple[Any, tuple[float, ...]]:
-    """Structure and parameters of a thing."""
-    leaves, structure = jax.tree.flatten(thing)
+def key_of(item: Any) -> tuple[Any, tuple[float, ...]]:
+    """Structure and parameters of an item."""
+    leaves, structure = jax.tree.flatten(item)
     return structure, tuple(map(float, leaves))
 
 

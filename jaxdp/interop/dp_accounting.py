@@ -48,12 +48,7 @@ _RATES = np.logspace(-12.0, np.log10(0.5), 500)
 Guaranteed: TypeAlias = PrivacyLoss | Guarantee
 
 
-def true_positive_rates(budget: Guaranteed, rates: np.ndarray, deltas: Any = None) -> np.ndarray:
-    """Upper bounds on the true-positive rates at false-positive ones."""
-    return _rates(budget, rates, deltas)[0]
-
-
-def gdp_estimate(budget: Guaranteed, rates: Any = None, deltas: Any = None) -> float:
+def gdp_estimate(budget: Guaranteed, rates: Any, deltas: Any) -> float:
     """The least mu of Gaussian DP that allows the true-positive rates at false-positive ones."""
     name = "false_positive_rates"
     fpr = _RATES if rates is None else np.asarray(checks.probability(name, rates))
@@ -123,9 +118,9 @@ class _Answers(Locked):
             raise ValueError("a NonPrivateDpEvent was composed: its loss is infinite")
         if not self._counts:
             raise ValueError("nothing was composed, so there is no privacy loss")
-        for thing, _ in self._counts.values():
-            if type(thing) in _WITHOUT_LOSS:
-                name = _WITHOUT_LOSS[type(thing)]
+        for item, _ in self._counts.values():
+            if type(item) in _WITHOUT_LOSS:
+                name = _WITHOUT_LOSS[type(item)]
                 raise ValueError(f"a {name} was composed: it bounds divergences and has no loss")
         return loss_of(self._counts)
 
@@ -155,7 +150,7 @@ class _Answers(Locked):
         if costs_everything(self._counts):
             powers = np.ones_like(rates)
         elif self._counts:
-            powers = true_positive_rates(_guarantee_of(self._counts), rates, deltas)
+            powers = _rates(_guarantee_of(self._counts), rates, deltas)[0]
         return powers if rates.ndim else float(powers)
 
     def get_gdp_parameter_estimate(
@@ -226,8 +221,8 @@ def _accountant() -> type:
             if do_compose:
                 with self._lock:
                     totals = dict(self._counts)
-                    for thing, number in counts.values():
-                        add(totals, thing, number)
+                    for item, number in counts.values():
+                        add(totals, item, number)
                     self._counts = totals
             return None
 
@@ -236,7 +231,7 @@ def _accountant() -> type:
 
 
 def _guarantee_of(counts: Counts) -> PrivacyLoss | Guarantee:
-    """The loss of all things, or their Renyi divergences where some have no loss."""
+    """The loss of all items, or their Renyi divergences where some have no loss."""
     stated = [x for x in counts.values() if type(x[0]) in _WITHOUT_LOSS]
     others = {k: x for k, x in counts.items() if type(x[0]) not in _WITHOUT_LOSS}
     if not stated:
@@ -248,9 +243,9 @@ def _guarantee_of(counts: Counts) -> PrivacyLoss | Guarantee:
     if not others and len(zcdps) == len(stated):
         return zcdp
     total = to_rdp(zcdp, _ORDERS)
-    for thing, count in stated:
-        if isinstance(thing, Selected):
-            total = total + count * _best_of_runs(thing)
+    for item, count in stated:
+        if isinstance(item, Selected):
+            total = total + count * _best_of_runs(item)
     return total + to_rdp(loss_of(others), _ORDERS) if others else total
 
 

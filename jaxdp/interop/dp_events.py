@@ -57,8 +57,8 @@ def collect(event: Any, relation: Relation, count: float | int, counts: Counts) 
             # The count of the event is checked on its own: two negative ones are no count.
             inner: Counts = {}
             collect(event.event, relation, event.count, inner)
-            for thing, repeats in inner.values():
-                add(counts, thing, count * repeats)
+            for item, repeats in inner.values():
+                add(counts, item, count * repeats)
         case "ComposedDpEvent":
             for part in event.events:
                 collect(part, relation, count, counts)
@@ -68,9 +68,9 @@ def collect(event: Any, relation: Relation, count: float | int, counts: Counts) 
             # A truncated negative binomial number of mean 1 is one run.
             collect(event.event, relation, count, counts)
         case _:
-            thing = _mechanism(event, relation)
-            if thing is not None and count > 0:
-                add(counts, thing, count)
+            item = _mechanism(event, relation)
+            if item is not None and count > 0:
+                add(counts, item, count)
 
 
 def _mechanism(event: Any, relation: Relation) -> Any:
@@ -267,17 +267,17 @@ def _sampled(event: Any, relation: Relation) -> Any:
         # dp_accounting takes noise of scale 0 for non-private even in a sample: delta is 1.
         return ApproxDP(0.0, rate) if holds_non_private(event) else everything()
     drawn: Relation = "replace_one" if relation == "replace_one" else "add_remove"
-    things = list(inner.values())
-    if all(_is_gaussian(thing) for thing, _ in things):
-        (first, count), *others = things
+    items = list(inner.values())
+    if all(_is_gaussian(item) for item, _ in items):
+        (first, count), *others = items
         scale = float(first.noise.scale)
         if others or count > 1:
-            scale = _DOWN / math.sqrt(sum(n / float(x.noise.scale) ** 2 for x, n in things))
+            scale = _DOWN / math.sqrt(sum(n / float(x.noise.scale) ** 2 for x, n in items))
         return Mechanism(Gaussian(scale), 1.0, rate, drawn)
-    if all(isinstance(x, ApproxDP) and float(x.epsilon_bound) == 0 for x, _ in things):
-        never = sum(n * math.log1p(-float(x.delta_bound)) for x, n in things)
+    if all(isinstance(x, ApproxDP) and float(x.epsilon_bound) == 0 for x, _ in items):
+        never = sum(n * math.log1p(-float(x.delta_bound)) for x, n in items)
         return ApproxDP(0.0, min(-math.expm1(never) * rate * (1.0 + 1e-14), 1.0))
-    match things:
+    match items:
         case [(Mechanism(noise=Laplace() as noise, sampling=None), 1.0)]:
             return Mechanism(noise, 1.0, rate, drawn)
         case [(Mechanism(noise=DiscreteLaplace(), sampling=None) as one, 1.0)] if (
@@ -287,7 +287,7 @@ def _sampled(event: Any, relation: Relation) -> Any:
         case [(Mechanism(sampling=Poisson() as scheme) as one, 1.0)]:
             joint_rate = min(rate * float(scheme.sampling_prob) * _UP, 1.0)
             return Mechanism(one.noise, float(one.sensitivity), joint_rate, drawn)
-    names = sorted({type(getattr(x, "noise", x)).__name__ for x, _ in things})
+    names = sorted({type(getattr(x, "noise", x)).__name__ for x, _ in items})
     raise UnsupportedError(
         event,
         "A PoissonSampledDpEvent must hold one LaplaceDpEvent, GaussianDpEvents alone, or where "
@@ -296,5 +296,5 @@ def _sampled(event: Any, relation: Relation) -> Any:
     )
 
 
-def _is_gaussian(thing: Any) -> bool:
-    return isinstance(thing, Mechanism) and not thing.sampled and isinstance(thing.noise, Gaussian)
+def _is_gaussian(item: Any) -> bool:
+    return isinstance(item, Mechanism) and not item.sampled and isinstance(item.noise, Gaussian)

@@ -56,58 +56,43 @@ def loss_from_strategy(
     return count * privacy_loss(Mechanism(noise, 1.0, sampling=scheme, relation=relation))
 
 
-def _scheme_of(strategy: Any, relation: str, dataset_size: int | None) -> tuple[Scheme, int]:
+def _scheme_of(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
     """The scheme, and the number of its releases that one record may take part in."""
-    name = type(strategy).__name__
-    readers = {
-        "CyclicPoissonSampling": _cyclic_poisson,
-        "BallsInBinsSampling": _balls_in_bins,
-        "RandomAllocationSampling": _random_allocation,
-        "FixedBatchSampling": _fixed_batch,
-    }
-    if name not in readers:
-        raise ValueError(f"strategy must be one of {', '.join(readers)}, got {name}")
-    return readers[name](strategy, relation, dataset_size)
-
-
-def _cyclic_poisson(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
-    groups, equal = _groups(strategy, relation)
-    steps = -(-_positive_integer(strategy, "iterations") // groups)
-    if strategy.truncated_batch_size is None:
-        return Poisson(strategy.sampling_prob), steps
-    if not equal:
-        raise ValueError("partition_type must be EQUAL_SPLIT where batches of groups are cut")
-    largest = _required_size(size) // groups
-    return TruncatedPoisson(strategy.sampling_prob, strategy.truncated_batch_size, largest), steps
-
-
-def _balls_in_bins(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
-    del relation, size
-    bins = _positive_integer(strategy, "cycle_length")
-    return BallsInBins(bins, -(-_positive_integer(strategy, "iterations") // bins)), 1
-
-
-def _random_allocation(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
-    """The fewest steps of a group bound the others, in which some steps are public."""
-    del size
-    groups, _ = _groups(strategy, relation)
-    steps = _positive_integer(strategy, "iterations") // groups
-    return RandomAllocation(steps, _positive_integer(strategy, "total_participations")), 1
-
-
-def _fixed_batch(strategy: Any, relation: str, size: int | None) -> tuple[Scheme, int]:
-    del relation
-    if strategy.replace:
-        raise ValueError("replace must be False: no pair is known of samples with replacement")
-    batch = _positive_integer(strategy, "batch_size")
-    return WithoutReplacement(batch, _required_size(size)), _positive_integer(
-        strategy, "iterations"
-    )
+    match type(strategy).__name__:
+        case "CyclicPoissonSampling":
+            groups, equal = _groups(strategy, relation)
+            steps, rate = -(-_whole(strategy, "iterations") // groups), strategy.sampling_prob
+            if (limit := strategy.truncated_batch_size) is None:
+                return Poisson(rate), steps
+            if not equal:
+                raise ValueError(
+                    "partition_type must be EQUAL_SPLIT where batches of groups are cut"
+                )
+            return TruncatedPoisson(rate, limit, _required_size(size) // groups), steps
+        case "BallsInBinsSampling":
+            bins = _whole(strategy, "cycle_length")
+            return BallsInBins(bins, -(-_whole(strategy, "iterations") // bins)), 1
+        case "RandomAllocationSampling":
+            # The fewest steps of a group bound the others, in which some steps are public.
+            steps = _whole(strategy, "iterations") // _groups(strategy, relation)[0]
+            return RandomAllocation(steps, _whole(strategy, "total_participations")), 1
+        case "FixedBatchSampling":
+            if strategy.replace:
+                raise ValueError(
+                    "replace must be False: no pair is known of samples with replacement"
+                )
+            batch = _whole(strategy, "batch_size")
+            return WithoutReplacement(batch, _required_size(size)), _whole(strategy, "iterations")
+        case name:
+            raise ValueError(
+                "strategy must be one of CyclicPoissonSampling, BallsInBinsSampling, "
+                f"RandomAllocationSampling, FixedBatchSampling, got {name}"
+            )
 
 
 def _groups(strategy: Any, relation: str) -> tuple[int, bool]:
     """Into how many groups records are cut, and whether their sizes are known."""
-    count = _positive_integer(strategy, "cycle_length") if hasattr(strategy, "cycle_length") else 1
+    count = _whole(strategy, "cycle_length") if hasattr(strategy, "cycle_length") else 1
     independent = getattr(getattr(strategy, "partition_type", None), "name", "") == "INDEPENDENT"
     if count > 1 and not independent and relation in ADD_REMOVE:
         raise ValueError(
@@ -117,7 +102,7 @@ def _groups(strategy: Any, relation: str) -> tuple[int, bool]:
     return count, count == 1 or not independent
 
 
-def _positive_integer(strategy: Any, name: str) -> int:
+def _whole(strategy: Any, name: str) -> int:
     return checks.positive_integer(name, getattr(strategy, name))
 
 

@@ -15,8 +15,10 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
-from jaxdp._numeric.elementary import LEAST_NORMAL, ULP, lifted, log1m, round_up
-from jaxdp.noise.kernels.divergence import at_every_order
+from jaxdp._numeric.elementary import LEAST_NORMAL, ULP, log1m, round_up
+from jaxdp.noise.kernels import whole_draws
+from jaxdp.noise.kernels.divergence import renyi_of
+from jaxdp.noise.kernels.whole_laws import Kind, law_of
 from jaxdp.noise.structure import LossAtoms, Singularities, Structure
 
 T = TypeVar("T")
@@ -40,6 +42,9 @@ class Noise(abc.ABC):
     _is_compiled = True  # False where formulas read known values and compile their parts
     log_concave: ClassVar[bool] = False  # True if log g is concave on all reals
     on_integers: ClassVar[bool] = False  # True if the noise is whole: shifts must be whole
+    norm: ClassVar[int] = 0  # of vectors that the noise covers: l1, l2, or 0 for numbers alone
+    on_reals: ClassVar[type[Noise] | None] = None  # the noise that one on the integers tends to
+    whole_kind: ClassVar[Kind] = "concave"  # of exact draws on a lattice; else by the log density
     name: ClassVar[str] = "noise"  # as plans name the family: that of the class, in lower case
     shapes: ClassVar[tuple[float, float]] = (1.0, 1.0)  # ends of the shapes that a fit searches
 
@@ -48,10 +53,16 @@ class Noise(abc.ABC):
         in_float64(cls)
 
     @classmethod
+    def _of_shape(cls, shape: Reals, scale: Reals) -> Noise:
+        """The member of a shape at a scale; by default of noises with no other parameter."""
+        return cls(scale)  # pyright: ignore[reportCallIssue]
+
+    @classmethod
     def _member(cls, shape: Reals, deviation: Reals) -> Noise:
-        """The member of a shape and a standard deviation; by default of noises with one scale."""
-        unit = cls(xp.ones_like(deviation))  # pyright: ignore[reportCallIssue]
-        return cls(deviation / xp.sqrt(unit.variance()))  # pyright: ignore[reportCallIssue]
+        """The member of a shape and a standard deviation."""
+        one = xp.ones_like(shape + deviation)
+        unit = cls._of_shape(shape * one, one)
+        return cls._of_shape(shape, deviation / xp.sqrt(unit.variance()))
 
     @abc.abstractmethod
     def _in_range(self) -> Bools | bool:
@@ -77,11 +88,13 @@ class Noise(abc.ABC):
     @abc.abstractmethod
     def _absolute_moment(self, power: Reals) -> Reals: ...
 
-    @abc.abstractmethod
-    def _fisher_information(self) -> Reals: ...
+    def _fisher_information(self) -> Reals:
+        """Infinite: there is no density whose location could move, or it jumps."""
+        return xp.where(self._in_range(), xp.inf, xp.nan)
 
-    @abc.abstractmethod
-    def _sub_gaussian_proxy(self) -> Reals: ...
+    def _sub_gaussian_proxy(self) -> Reals:
+        """Infinite: no bound is known, or the tails are exponential."""
+        return xp.where(self._in_range(), xp.inf, xp.nan)
 
     @abc.abstractmethod
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals: ...
@@ -98,6 +111,15 @@ class Noise(abc.ABC):
 
     @abc.abstractmethod
     def _singularities(self, shift: Reals) -> Singularities: ...
+
+    def _lattice_unit(self) -> Reals:
+        """The smallest length over which the density changes: see `lattice_draws`."""
+        by_density = self.whole_kind == "concave"
+        return self.fisher_information() ** -0.5 if by_density else vars(self)["scale"]
+
+    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
+        """Draws at multiples of `fine`, in these: see `lattice_draws`."""
+        return whole_draws.draw(key, law_of(self, self.whole_kind, fine), shape)
 
     def _loss_atoms(self, shift: Reals) -> LossAtoms | None:
         return None
@@ -252,13 +274,6 @@ def _log_delta(noise: Noise, shift: Reals, epsilon: Reals) -> Reals:
     return xp.where((value > -LEAST_NORMAL) & (value < 0), 0.0, value)
 
 
-def renyi_of(noise: Noise, shift: Reals, order: Reals) -> Reals:
-    """`Noise.renyi` of arrays of one shape."""
-    largest = noise._pure_epsilon(shift)
-    value = at_every_order(noise._divergence, shift, order - 1.0, largest)
-    return lifted(value, largest > 0)
-
-
 @jitted
 def exp_up(log_delta: Reals) -> Reals:
     """exp, rounded up by 4 ulp and to the least normal number where it would underflow to 0."""
@@ -276,16 +291,6 @@ def mirrored_log_delta(log_delta: Reals, size: Reals, side: float) -> Reals:
     return xp.minimum(value + side * 16.0 * ULP * xp.abs(value), 0.0)
 
 
-def drawn_by_inversion(
-    upper_quantile: Callable[..., Reals], parameters: tuple[Reals, ...], key: Key, shape: Shape
-) -> Reals:
-    """Draws from 53 uniform bits and a sign; `upper_quantile` of parameters, p <= 1/2, 1/2 - p."""
-    sign_key, size_key = jax.random.split(key)
-    uniform = jax.random.uniform(size_key, shape, dtype=xp.float64)
-    size = upper_quantile(*parameters, 0.5 - 0.5 * uniform, 0.5 * uniform)
-    return size * jax.random.rademacher(sign_key, shape, dtype=xp.float64)
-
-
 @jitted
 def ratio_of(shift: Reals, scale: Reals) -> Reals:
     """shift / scale; a positive ratio that underflows becomes 9e-308, not 0."""
@@ -293,8 +298,3 @@ def ratio_of(shift: Reals, scale: Reals) -> Reals:
     ratio = shift / scale
     lost = (ratio == 0) & (shift > 0) & xp.isfinite(scale)
     return xp.where(lost, 4.0 * xp.finfo(xp.float64).tiny, ratio)
-
-
-def infinite_unless_zero(ratio: Reals) -> Reals:
-    """`pure_epsilon` of a noise whose loss has no largest value, by shift / scale."""
-    return xp.where(ratio == 0, 0.0, xp.where(ratio > 0, xp.inf, xp.nan))

@@ -15,11 +15,9 @@ from jaxdp._core.types import ArrayLike, Bools, Index, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1m, round_up
 from jaxdp._numeric.lattice_gaussian import log_normaliser, log_tail
 from jaxdp._numeric.quadrature import Rule, accumulate
-from jaxdp.noise.base import Noise, infinite_unless_zero, ratio_of
-from jaxdp.noise.kernels import (
-    discrete_gaussian_profile,
-    whole_draws,
-)
+from jaxdp.noise.base import Noise, ratio_of
+from jaxdp.noise.gaussian import Gaussian, infinite_unless_zero
+from jaxdp.noise.kernels import discrete_gaussian_profile, whole_draws
 from jaxdp.noise.kernels.negative_epsilon import with_limits
 from jaxdp.noise.nodes import LEFT_OUT, integers
 from jaxdp.noise.structure import Lattice, LossAtoms
@@ -54,6 +52,8 @@ class DiscreteGaussian(Noise):
         assign(self, scale=checks.positive("scale", scale))
 
     on_integers = True
+    whole_kind = "normal"
+    on_reals = Gaussian
 
     @classmethod
     def _member(cls, shape: Reals, deviation: Reals) -> DiscreteGaussian:
@@ -94,8 +94,7 @@ class DiscreteGaussian(Noise):
         known = checks.is_concrete(self.scale)
         if known and not (np.asarray(self.scale) <= whole_draws.LARGEST_UNIT).all():
             return self._far_sample(key, shape)
-        one = xp.ones(())
-        return whole_draws.draw(key, whole_draws.WholeLaw("normal", self.scale, one, one), shape)
+        return self._draw_whole(key, shape, xp.ones(()))
 
     def _far_sample(self, key: Key, shape: Shape) -> Reals:
         """Draws by inversion, for large scales, where the integers are dense."""
@@ -131,10 +130,6 @@ class DiscreteGaussian(Noise):
         value = xp.where(narrow, direct, smooth - kink)
         value = xp.where(power == 0, 1.0, xp.where(power < 0, xp.inf, value))
         return xp.where(xp.isnan(self.scale + power), xp.nan, value)
-
-    def _fisher_information(self) -> Reals:
-        """Infinite: a lattice has no density whose location could move."""
-        return xp.where(self.scale > 0, xp.inf, xp.nan)
 
     def _sub_gaussian_proxy(self) -> Reals:
         """scale^2: E exp(t T) = exp(scale^2 t^2 / 2) theta(scale^2 t) / theta(0)."""

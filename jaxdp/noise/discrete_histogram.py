@@ -12,7 +12,7 @@ from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import log1m, round_up
 from jaxdp.noise.histogram import Certificate, Weighted, whole_weights_of
-from jaxdp.noise.kernels import histogram
+from jaxdp.noise.kernels import histogram, whole_draws
 
 
 @final
@@ -80,6 +80,9 @@ class DiscreteHistogram(Weighted):
         pick = jax.random.randint(key, shape, 0, self.total, dtype=xp.int64)
         return 1.0 * xp.searchsorted(ends, pick, side="right") - self.support
 
+    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
+        return whole_draws.by_weight(key, self.weights, shape) - self.support
+
     def _absolute_moment(self, power: Reals) -> Reals:
         """E|T|^p, a sum of positive terms; infinite for p < 0 where 0 has a chance."""
         size = np.abs(np.arange(len(self.weights)) - self.support)
@@ -87,10 +90,6 @@ class DiscreteHistogram(Weighted):
         values = xp.asarray(1.0 * size)[row] ** power[..., None]
         shares = xp.asarray(np.array(self.weights) / self.total)[row]
         return xp.sum(xp.where(shares > 0, shares * values, 0.0), axis=-1)
-
-    def _fisher_information(self) -> Reals:
-        """Infinite: a lattice has no density whose location could move."""
-        return xp.asarray(xp.inf)
 
     def _sub_gaussian_proxy(self) -> Reals:
         """The square of the support (Hoeffding); infinite for an uneven law."""

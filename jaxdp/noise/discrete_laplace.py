@@ -19,10 +19,12 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp._numeric.quadrature import power_sum
-from jaxdp.noise.base import Noise, ratio_of, renyi_of
+from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.kernels import whole_draws
+from jaxdp.noise.kernels.divergence import renyi_of
 from jaxdp.noise.kernels.negative_epsilon import upper_log_delta, whole_sides, with_limits
 from jaxdp.noise.kernels.staircase_loss import Tilt
+from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.nodes import along_last
 from jaxdp.noise.structure import Lattice, LossAtoms
 
@@ -53,6 +55,9 @@ class DiscreteLaplace(Noise):
         assign(self, scale=checks.positive("scale", scale))
 
     on_integers = True
+    whole_kind = "exponential"
+    norm = 1
+    on_reals = Laplace
 
     @classmethod
     def _member(cls, shape: Reals, deviation: Reals) -> DiscreteLaplace:
@@ -87,13 +92,12 @@ class DiscreteLaplace(Noise):
         return xp.where(below, -xp.floor(steps), xp.maximum(xp.ceil(steps) - 1.0, 0.0))
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
-        scale, one = self.scale, xp.ones(())
-        known = checks.is_concrete(scale)
-        if known and not (np.asarray(scale) <= whole_draws.LARGEST_UNIT).all():
+        scale = self.scale
+        if checks.is_concrete(scale) and not (np.asarray(scale) <= whole_draws.LARGEST_UNIT).all():
             # Whole numbers are dense: by inversion.
             draws = jax.random.exponential(key, (2, *shape), dtype=xp.float64)
             return xp.floor(scale * draws[0]) - xp.floor(scale * draws[1])
-        return whole_draws.draw(key, whole_draws.WholeLaw("exponential", scale, one, one), shape)
+        return self._draw_whole(key, shape, xp.ones(()))
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """2 (1 - q) / (1 + q) Li_-p(q) for p > 0; 1 at p = 0, infinite below.
@@ -107,14 +111,6 @@ class DiscreteLaplace(Noise):
         value = xp.where(flat, xp.inf, value)
         value = xp.where(power == 0, 1.0 + 0.0 * self.scale, value)
         return xp.where(power < 0, self._fisher_information(), value)
-
-    def _fisher_information(self) -> Reals:
-        """Infinite: a lattice has no density whose location could move."""
-        return xp.where(self.scale > 0, xp.inf, xp.nan)
-
-    def _sub_gaussian_proxy(self) -> Reals:
-        """Infinite: the tails are exponential."""
-        return xp.where(self.scale > 0, xp.inf, xp.nan)
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """The maximum over j is taken on paper.

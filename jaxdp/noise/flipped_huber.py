@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple, final
-
-import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.functions import special
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import LOG_2, decay_mean, decay_means, log1m, log1m_near, round_up
 from jaxdp._numeric.mills import mills, mills_slope
-from jaxdp.noise.base import Noise, drawn_by_inversion, infinite_unless_zero, ratio_of
+from jaxdp.noise.base import ratio_of
+from jaxdp.noise.gaussian_tails import LARGEST, GaussianTails
 from jaxdp.noise.kernels import flipped_huber_profile
 from jaxdp.noise.kernels.divergence import divergence
-from jaxdp.noise.kernels.monotone_loss import Point, least_offset, offset_and_rho
+from jaxdp.noise.kernels.monotone_loss import Point
 from jaxdp.noise.structure import Kinks, atom_pair
 
-# The largest alpha: the largest double.
-_LARGEST = float(np.finfo(np.float64).max)
 _SQRT_2PI = math.sqrt(2.0 * math.pi)
 # Terms of the series of the centre's moments. derived: the next one is below an ulp
 _SERIES_TERMS = 20
-# Outside, `zcdp` gives the published bound; its search would over- or underflow.
-_RATIOS = (1e-6, 1e6)
-_SHIFTS = (1e-12, 1e6)
 
 
 @final
 @pytree
-class FlippedHuber(Noise):
+class FlippedHuber(GaussianTails):
     """The density exp(-rho(x / gamma)) / (kappa gamma), a = alpha / gamma.
 
     rho(t) = a |t| for |t| <= a and (t^2 + a^2) / 2 beyond: a Laplace centre of scale
@@ -61,24 +56,15 @@ class FlippedHuber(Noise):
     gamma: Reals
 
     def __init__(self, alpha: ArrayLike, gamma: ArrayLike):
-        alpha = checks.zero_or_positive("alpha", alpha, _LARGEST)
+        alpha = checks.zero_or_positive("alpha", alpha, LARGEST)
         assign(self, alpha=alpha, gamma=checks.positive("gamma", gamma))
 
-    log_concave = True
-
     shapes = (2e-3, 30.0)
+    whole_kind = "huber"
 
-    @classmethod
-    def _member(cls, shape: Reals, deviation: Reals) -> FlippedHuber:
-        unit = FlippedHuber(shape * xp.ones_like(shape), xp.ones_like(shape))
-        scale = deviation / xp.sqrt(unit.variance())
-        return FlippedHuber(shape * scale, scale)
-
-    def _in_range(self) -> Bools:
-        return (self.alpha >= 0) & (self.alpha <= _LARGEST) & (self.gamma > 0)
-
-    def _ratios(self, length: Reals) -> tuple[Reals, Reals]:
-        return ratio_of(self.alpha, self.gamma), ratio_of(length, self.gamma)
+    @staticmethod
+    def _profile(at: Point) -> Reals:
+        return flipped_huber_profile.log_delta(at)
 
     def _log_density(self, x: Reals) -> Reals:
         """-rho(x / gamma) - log(kappa gamma)."""
@@ -100,13 +86,9 @@ class FlippedHuber(Noise):
         upper = xp.log(xp.where(tail, mills(t), inside) / unit.kappa) - exponent
         return xp.where(x > 0, upper, log1m(xp.minimum(xp.exp(upper), 0.5)))
 
-    def _quantile(self, u: Reals) -> Reals:
+    def _upper_quantile(self, p: Reals, q: Reals) -> Reals:
         """Closed forms in log and the normal quantile."""
-        size = _upper_quantile(self.alpha, self.gamma, xp.minimum(u, 1.0 - u), xp.abs(0.5 - u))
-        return xp.where(u < 0.5, -size, size)
-
-    def _sample(self, key: Key, shape: Shape) -> Reals:
-        return drawn_by_inversion(_upper_quantile, (self.alpha, self.gamma), key, shape)
+        return _upper_quantile(self.alpha, self.gamma, p, q)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """Two incomplete gamma functions, of the centre and the tails."""
@@ -130,52 +112,29 @@ class FlippedHuber(Noise):
         mean = decay_means(unit.a * unit.a)[1]
         return (1.0 + 2.0 * unit.a * (unit.a * (unit.a * mean)) / unit.kappa) / self.gamma**2
 
-    def _sub_gaussian_proxy(self) -> Reals:
-        """gamma^2: |T| is below a normal of that variance in the likelihood-ratio order."""
-        return self.gamma**2
-
-    def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        point = Point(self.alpha, self.gamma, shift, *self._ratios(shift), epsilon)
-        return flipped_huber_profile.log_delta(point)
-
-    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """Quadrature: see `kernels.divergence`."""
-        return _unit_divergence(*self._ratios(shift), excess)
-
     def kinks(self) -> tuple[Reals, ...]:
         """0 and +-alpha."""
         return -self.alpha, xp.zeros(()), self.alpha
 
-    def _pure_epsilon(self, shift: Reals) -> Reals:
-        return infinite_unless_zero(ratio_of(shift, self.gamma))
+    def _unit_divergence(self, a: Reals, d: Reals, excess: Reals) -> Reals:
+        return divergence(_law, a, d, excess, (a, a - d, -a))
 
-    def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
-        """xi = sup over orders a of (D_a - a rho), to 1e-3 of itself and never below it.
+    def _offsets(self, a: Reals, d: Reals) -> tuple[Reals, Callable[..., tuple[Reals, ...]]]:
+        """(alpha^2 - (alpha - shift)_+^2) / (2 gamma^2). Past the grid D_a < a rho.
 
-        Chords of the convex K on a grid that closes in on the supremum. Past the grid D_a < a rho:
-        the tails hold less than a normal law, and the centre counts for nothing at high orders.
-        Never above the published (alpha^2 - (alpha - shift)_+^2) / (2 gamma^2), returned as it is
-        for alpha / gamma outside [1e-6, 1e6] or shift / gamma outside [1e-12, 1e6].
+        There the tails hold less than a normal law, and the centre counts for nothing.
         """
-        a, d = self._ratios(shift)
-        published = round_up(xp.where(d < a, d * (a - 0.5 * d), 0.5 * a * a), 4)
-        usual = (a >= _RATIOS[0]) & (a <= _RATIOS[1]) & (d >= _SHIFTS[0]) & (d <= _SHIFTS[1])
-        a_safe, d_safe = xp.where(usual, a, 1.0), xp.where(usual, d, 1.0)
-        # Where exp of the excess over the normal law, at its largest over the centre, times the
-        # centre's length 2 a is below the mass that the tails lack: exp(-a^2 / 2) a^3 / 3.
-        log_lack = xp.maximum(xp.log(6.0 / a_safe**2), 0.0)
-        edge = (a_safe + xp.sqrt(a_safe**2 + 2.0 * log_lack)) / d_safe
-        root = xp.sqrt(a_safe**4 + 8.0 * d_safe**2 * (a_safe**2 + log_lack))
-        last = xp.maximum(edge, 0.5 * (a_safe**2 + root) / d_safe**2)
-        first = 1e-4 / (1.0 + d_safe * (a_safe + d_safe))
 
-        def cumulant(s: Reals) -> Reals:
-            a_wide, d_wide = (xp.broadcast_to(v[None], s.shape) for v in (a_safe, d_safe))
-            return s * _unit_divergence(a_wide, d_wide, s)
+        def search(a: Reals, d: Reals) -> tuple[Reals, Reals]:
+            # Where exp of the excess over the normal law, at its largest over the centre, times the
+            # centre's length 2 a is below the mass that the tails lack: exp(-a^2 / 2) a^3 / 3.
+            log_lack = xp.maximum(xp.log(6.0 / a**2), 0.0)
+            edge = (a + xp.sqrt(a**2 + 2.0 * log_lack)) / d
+            root = xp.sqrt(a**4 + 8.0 * d**2 * (a**2 + log_lack))
+            last = xp.maximum(edge, 0.5 * (a**2 + root) / d**2)
+            return round_up(last, 16), xp.zeros_like(a)
 
-        bound = round_up(last, 16), xp.zeros_like(a)
-        found = least_offset(cumulant, 0.5 * d_safe * d_safe, first, *bound)
-        return offset_and_rho(xp.where(usual, xp.minimum(found, published), published), d)
+        return xp.where(d < a, d * (a - 0.5 * d), 0.5 * a * a), search
 
     def _singularities(self, shift: Reals) -> Kinks:
         """Atoms at +-alpha shift / gamma^2 where shift < alpha; at no shift the loss is 0."""
@@ -227,8 +186,3 @@ def _law(a: Reals, d: Reals, t: Reals) -> tuple[Reals, Reals]:
     loss = loss + 0.5 * outside * (xp.maximum(near, a) + xp.maximum(far, a))
     rho = xp.where(near < a, a * near, 0.5 * (near * near + a * a))
     return -rho - xp.log(_unit(a, xp.ones_like(a)).kappa), loss
-
-
-def _unit_divergence(a: Reals, d: Reals, excess: Reals) -> Reals:
-    """Divergence in units of gamma, of arrays of one shape."""
-    return divergence(_law, a, d, excess, (a, a - d, -a))

@@ -21,7 +21,7 @@ from jaxdp._numeric.elementary import (
     normal_integral_over_density,
 )
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
-from jaxdp.noise.base import Noise, infinite_unless_zero, ratio_of
+from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.structure import Smooth
 
 # Rounding of log delta, in ulp, besides the rounding of mu.
@@ -57,6 +57,8 @@ class Gaussian(Noise):
         assign(self, scale=checks.positive("scale", scale))
 
     log_concave = True
+    norm = 2
+    whole_kind = "normal"
 
     @classmethod
     def _member(cls, shape: Reals, deviation: Reals) -> Gaussian:
@@ -192,3 +194,8 @@ def _log_delta_of_ratio_jvp(primals, tangents):
     reverse = xp.exp(-t.size - out) * xp.where(t.below, tail, 1.0 - tail)
     by_epsilon = -xp.where(backward, reverse, density * t.ratio_far)
     return out, density * tangents[0] + by_epsilon * tangents[1]
+
+
+def infinite_unless_zero(ratio: Reals) -> Reals:
+    """`pure_epsilon` of a noise whose loss has no largest value, by shift / scale."""
+    return xp.where(ratio == 0, 0.0, xp.where(ratio > 0, xp.inf, xp.nan))

@@ -14,7 +14,7 @@ from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise
-from jaxdp.noise.kernels import histogram
+from jaxdp.noise.kernels import histogram, whole_draws
 from jaxdp.noise.structure import Kinks, atom_pair
 
 # Float weights become whole multiples of 2^-40 of their sum.
@@ -151,13 +151,21 @@ class Histogram(Weighted):
         place = cell + u - 0.5 * len(self.weights)
         return xp.where(cell < 0, 0.0, place) * self.width
 
+    def _lattice_unit(self) -> Reals:
+        return self.width
+
+    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
+        """A cell and a whole place in it; the width is rounded up to an even number."""
+        cell_key, place_key = jax.random.split(key)
+        width = 2.0 * xp.ceil(0.5 * self.width / fine)
+        cell = whole_draws.by_weight(cell_key, (self.atom_weight, *self.weights), shape) - 1.0
+        place = whole_draws.uniform_below(place_key, width, shape)
+        drawn = cell * width + place - 0.5 * len(self.weights) * width
+        return xp.where(cell < 0, 0.0, drawn)
+
     def _absolute_moment(self, power: Reals) -> Reals:
         """E|T|^p by cells, a sum of positive terms."""
         return histogram.absolute_moment(self.width, self._cells(), power)
-
-    def _fisher_information(self) -> Reals:
-        """Infinite: the density jumps."""
-        return xp.where(self.width > 0, xp.inf, xp.nan)
 
     def _sub_gaussian_proxy(self) -> Reals:
         """The square of half the support's length (Hoeffding); infinite for an uneven law."""

@@ -52,6 +52,8 @@ class Laplace(Noise):
         assign(self, scale=checks.positive("scale", scale))
 
     log_concave = True
+    norm = 1
+    whole_kind = "exponential"
 
     @classmethod
     def _member(cls, shape: Reals, deviation: Reals) -> Laplace:
@@ -86,10 +88,6 @@ class Laplace(Noise):
 
     def _fisher_information(self) -> Reals:
         return 1.0 / self.scale**2
-
-    def _sub_gaussian_proxy(self) -> Reals:
-        """Infinite: the tails are exponential."""
-        return xp.where(self.scale > 0, xp.inf, xp.nan)
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         scale, r = self.scale, ratio_of(shift, self.scale)

@@ -8,7 +8,7 @@ Davis & Rabinowitz, Methods of Numerical Integration, 1984, section 2.12 (the gr
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
 import jax
@@ -39,14 +39,6 @@ _LOG_REACH = 12.0
 _SECTIONS, _ROUNDS = 16, 13
 # Atoms of a lattice noise that become nodes of their own; beyond, nodes stand for several.
 _LATTICE_NODES = 1500
-
-
-class Tails(NamedTuple):
-    """log of a density's integral beyond places along a last axis, by one rule and by another."""
-
-    x: Reals
-    log_beyond: Reals
-    log_check: Reals
 
 
 class Nodes(NamedTuple):
@@ -86,15 +78,24 @@ def of_law(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
 def between_kinks(noise: Noise, shifts: tuple[Reals, ...]) -> Nodes:
     """Nodes for the densities at all `shifts`, all of one shape."""
     starts, lengths = _pieces(noise, shifts)
-    count, rank = lengths.shape[-1], lengths.ndim - 1
-    x, weight = [], []
+    count = lengths.shape[-1]
+    pieces = [(starts[..., i], lengths[..., i]) for i in range(count)]
+    return _by_both_rules(pieces, lambda order, i: _panels(i, count, order))
+
+
+def _by_both_rules(
+    pieces: Sequence[tuple[Reals, Reals]],
+    panels_of: Callable[[int, int], list[tuple[np.ndarray, np.ndarray]]],
+) -> Nodes:
+    """Nodes of pieces, by start and length, from the panels of [0, 1] of an order and a piece."""
+    x, weight, rank = [], [], xp.ndim(pieces[0][0])
     for order in (ORDER, CHECK_ORDER):
-        for i in range(count):
-            panels = zip(*_panels(i, count, order), strict=True)
+        for i, (start, length) in enumerate(pieces):
+            panels = zip(*panels_of(order, i), strict=True)
             unit, share = (along_last(np.concatenate(rule), rank) for rule in panels)
-            x.append(starts[..., i, None] + lengths[..., i, None] * unit)
-            weight.append(lengths[..., i, None] * share)
-    first = sum(int(part.shape[-1]) for part in x[:count])
+            x.append(start[..., None] + length[..., None] * unit)
+            weight.append(length[..., None] * share)
+    first = sum(int(part.shape[-1]) for part in x[: len(pieces)])
     return Nodes(xp.concatenate(x, axis=-1), xp.concatenate(weight, axis=-1), first)
 
 
@@ -115,22 +116,18 @@ def panels(breaks: Sequence[Reals], each: int = 32) -> Nodes:
     >>> print(f"{np.sum(nodes.weight[: nodes.first] * nodes.x[: nodes.first] ** 2):.12f}")
     0.333333333333
     """
-    x, weight, first = [], [], 0
     edges = np.linspace(0.0, 1.0, each + 1)
-    for order in (ORDER, CHECK_ORDER):
+
+    def panels_of(order: int, _: int) -> list[tuple[np.ndarray, np.ndarray]]:
         place, share = gauss_legendre(order)
-        unit = (edges[:-1, None] + np.diff(edges)[:, None] * place).ravel()
-        part = (np.diff(edges)[:, None] * share).ravel()
-        for low, high in itertools.pairwise(breaks):
-            length = (high - low)[..., None]
-            x.append(low[..., None] + length * along_last(unit, xp.ndim(low)))
-            weight.append(length * along_last(part, xp.ndim(low)))
-        first = first or sum(int(one.shape[-1]) for one in x)
-    return Nodes(xp.concatenate(x, axis=-1), xp.concatenate(weight, axis=-1), first)
+        return [(a + (b - a) * place, (b - a) * share) for a, b in itertools.pairwise(edges)]
+
+    ends = [xp.asarray(place) for place in breaks]
+    return _by_both_rules([(a, b - a) for a, b in itertools.pairwise(ends)], panels_of)
 
 
-def tails_of(noise: Noise) -> Tails:
-    """Integrals of the density beyond the starts of all panels, from -reach to reach."""
+def tails_of(noise: Noise) -> tuple[Reals, Reals, Reals]:
+    """Starts of all panels from -reach to reach, and log of the integral beyond by both rules."""
     shifts = (xp.zeros_like(reach_of(noise)),)
     nodes, (starts, lengths) = between_kinks(noise, shifts), _pieces(noise, shifts)
     mass = xp.exp(cast(Noise, expanded(noise)).log_density(nodes.x)) * nodes.weight
@@ -140,15 +137,13 @@ def tails_of(noise: Noise) -> Tails:
         for i in range(count)
     )
     beyond = []
-    for order, rule in (
-        (ORDER, mass[..., : nodes.first]),
-        (CHECK_ORDER, mass[..., nodes.first :]),
-    ):
+    both = mass[..., : nodes.first], mass[..., nodes.first :]
+    for order, rule in zip((ORDER, CHECK_ORDER), both, strict=True):
         sizes = [unit.size for i in range(count) for unit, _ in _panels(i, count, order)]
         begins = np.cumsum([0, *sizes[:-1]])
         summed = xp.cumsum(rule[..., ::-1], axis=-1)[..., ::-1][..., begins]
         beyond.append(xp.log(summed + np.exp(-DEPTH)))
-    return Tails(xp.concatenate(list(places), axis=-1), *beyond)
+    return xp.concatenate(list(places), axis=-1), beyond[0], beyond[1]
 
 
 def _pieces(noise: Noise, shifts: tuple[Reals, ...]) -> tuple[Reals, Reals]:

@@ -10,7 +10,8 @@ n > 0.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, final
+from collections.abc import Callable
+from typing import final
 
 import numpy as np
 
@@ -18,32 +19,26 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric import double_double as dd
-from jaxdp._numeric.elementary import ULP, log1m, log1m_near, round_up
+from jaxdp._numeric.elementary import ULP, log1m, log1m_near
 from jaxdp._numeric.mills import mills, mills_pair
-from jaxdp.noise.base import Noise, drawn_by_inversion, infinite_unless_zero, ratio_of
+from jaxdp.noise.base import ratio_of
+from jaxdp.noise.gaussian_tails import LARGEST, GaussianTails
 from jaxdp.noise.kernels.divergence import divergence
 from jaxdp.noise.kernels.monotone_loss import (
     TINY,
     Crossing,
     Point,
-    least_offset,
     log_delta_at,
-    offset_and_rho,
     slopes_at,
 )
 from jaxdp.noise.structure import Kinks, atom_pair
 
-# The largest offset: the largest double.
-_LARGEST = float(np.finfo(np.float64).max)
 # log of sqrt(2 pi) / 2.
 _LOG_HALF_SQRT_2PI = 0.5 * math.log(math.pi / 2.0)
 # Steps for a quantile. chosen: its start is near
 _NEWTON_STEPS = 5
-# Outside, `zcdp` gives the published bound; its search would over- or underflow.
-_RATIOS = (1e-6, 1e6)
-_SHIFTS = (1e-12, 1e6)
 # t = exp(x - exp(-x)), in units of the mode: doubly exponential decay at both ends.
 _POINTS = np.linspace(-4.3, 4.2, 341)
 # Their distance.
@@ -52,7 +47,7 @@ _STEP = float(_POINTS[1] - _POINTS[0])
 
 @final
 @pytree
-class OffsetGaussian(Noise):
+class OffsetGaussian(GaussianTails):
     """The density phi((|x| + offset) / scale) / (2 scale Q(h)), h = offset / scale.
 
     Offset-symmetric Gaussian tails: `offset` = 0 is the Gaussian; offset, scale -> inf at a fixed
@@ -75,24 +70,11 @@ class OffsetGaussian(Noise):
     scale: Reals
 
     def __init__(self, offset: ArrayLike, scale: ArrayLike):
-        offset = checks.zero_or_positive("offset", offset, _LARGEST)
+        offset = checks.zero_or_positive("offset", offset, LARGEST)
         assign(self, offset=offset, scale=checks.positive("scale", scale))
 
-    log_concave = True
-
     shapes = (1e-3, 3000.0)
-
-    @classmethod
-    def _member(cls, shape: Reals, deviation: Reals) -> OffsetGaussian:
-        unit = OffsetGaussian(shape * xp.ones_like(shape), xp.ones_like(shape))
-        scale = deviation / xp.sqrt(unit.variance())
-        return OffsetGaussian(shape * scale, scale)
-
-    def _in_range(self) -> Bools:
-        return (self.offset >= 0) & (self.offset <= _LARGEST) & (self.scale > 0)
-
-    def _ratios(self, length: Reals) -> tuple[Reals, Reals]:
-        return ratio_of(self.offset, self.scale), ratio_of(length, self.scale)
+    whole_kind = "offset"
 
     def _log_density(self, x: Reals) -> Reals:
         """-t (t + 2 h) / 2 - log(2 scale R(h)), t = |x| / scale, R the Mills ratio."""
@@ -108,13 +90,9 @@ class OffsetGaussian(Noise):
         upper = xp.log(mills(h + t) / (2.0 * mills(h))) - 0.5 * t * (t + 2.0 * h)
         return xp.where(x > 0, upper, log1m(xp.minimum(xp.exp(upper), 0.5)))
 
-    def _quantile(self, u: Reals) -> Reals:
+    def _upper_quantile(self, p: Reals, q: Reals) -> Reals:
         """Newton's method on log P[T > x], convex."""
-        size = _upper_quantile(self.offset, self.scale, xp.minimum(u, 1.0 - u), xp.abs(0.5 - u))
-        return xp.where(u < 0.5, -size, size)
-
-    def _sample(self, key: Key, shape: Shape) -> Reals:
-        return drawn_by_inversion(_upper_quantile, (self.offset, self.scale), key, shape)
+        return _upper_quantile(self.offset, self.scale, p, q)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """scale^p int_0^inf t^p exp(-t (t + 2 h) / 2) dt / R(h), by quadrature."""
@@ -133,42 +111,26 @@ class OffsetGaussian(Noise):
         h = ratio_of(self.offset, self.scale)
         return (1.0 + h / mills(h)) / self.scale**2
 
-    def _sub_gaussian_proxy(self) -> Reals:
-        """scale^2: |T| is below a normal of that variance in the likelihood-ratio order."""
-        return self.scale**2
+    @staticmethod
+    def _profile(at: Point) -> Reals:
+        return _log_delta(at)
 
-    def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        point = Point(self.offset, self.scale, shift, *self._ratios(shift), epsilon)
-        return _log_delta(point)
+    def _unit_divergence(self, a: Reals, d: Reals, excess: Reals) -> Reals:
+        return divergence(_law, a, d, excess)
 
-    def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """Quadrature: see `kernels.divergence`."""
-        return divergence(_law, *self._ratios(shift), excess)
+    def _offsets(self, a: Reals, d: Reals) -> tuple[Reals, Callable[..., tuple[Reals, ...]]]:
+        """offset shift / scale^2.
 
-    def _pure_epsilon(self, shift: Reals) -> Reals:
-        return infinite_unless_zero(ratio_of(shift, self.scale))
-
-    def _zcdp(self, shift: Reals) -> tuple[Reals, Reals]:
-        """xi = sup over orders a of (D_a - a rho), to 1e-3 of itself and never below it.
-
-        Chords of the convex K on a grid that closes in on the supremum, and past it
-        K(s) - s (s + 1) rho <= -log(2 Q(h)), as |T + shift| <= |T| + shift. Never above the
-        published offset shift / scale^2, returned as it is for offset / scale outside
-        [1e-6, 1e6] or shift / scale outside [1e-12, 1e6].
+        Past the grid K(s) - s (s + 1) rho <= -log(2 Q(h)), as |T + shift| <= |T| + shift.
         """
-        h, d = self._ratios(shift)
-        published = round_up(h * d, 4)
-        usual = (h >= _RATIOS[0]) & (h <= _RATIOS[1]) & (d >= _SHIFTS[0]) & (d <= _SHIFTS[1])
-        h_safe, d_safe = xp.where(usual, h, 1.0), xp.where(usual, d, 1.0)
-        limit = 0.5 * h_safe * h_safe + _LOG_HALF_SQRT_2PI - xp.log(mills(h_safe))
-        limit = limit + 8.0 * ULP * (1.0 + h_safe * h_safe)
-        first, last = 1e-4 / (1.0 + d_safe * (h_safe + d_safe)), 8.0 * (1.0 + h_safe) / d_safe
 
-        def cumulant(s: Reals) -> Reals:
-            return s * divergence(_law, h_safe, xp.broadcast_to(d_safe[None], s.shape), s)
+        def search(h: Reals, d: Reals) -> tuple[Reals, Reals]:
+            limit = 0.5 * h * h + _LOG_HALF_SQRT_2PI - xp.log(mills(h))
+            limit = limit + 8.0 * ULP * (1.0 + h * h)
+            last = 8.0 * (1.0 + h) / d
+            return last, limit / last
 
-        found = least_offset(cumulant, 0.5 * d_safe * d_safe, first, last, limit / last)
-        return offset_and_rho(xp.where(usual, xp.minimum(found, published), published), d)
+        return a * d, search
 
     def _singularities(self, shift: Reals) -> Kinks:
         """Kinks without an atom, but for the loss of 0 at a shift of 0."""
@@ -201,12 +163,8 @@ def _law(h: Reals, d: Reals, t: Reals) -> tuple[Reals, Reals]:
     return log_density, span * (h + 0.5 * (near + far))
 
 
-class _Terms(NamedTuple):
-    crossing: Crossing
-    by_offset: Reals  # (d delta / d h) / g(u)
-
-
-def _terms(at: Point) -> _Terms:
+def _terms(at: Point) -> tuple[Crossing, Reals]:
+    """Terms at the crossing, and (d delta / d h) / g(u)."""
     h, d, size = at.a, at.d, at.epsilon
     step = dd.quotient(at.shift, at.gamma, d)
     half_square = dd.scaled(dd.product(step, step), 0.5)
@@ -234,20 +192,20 @@ def _terms(at: Point) -> _Terms:
     )
     # From d log g / d h = E|T| - |t|: 1 / R(h) delta beyond 0, and below it the remainder of 2 /
     # R(h) (R(h) - R(h + |u|)) + ... once the terms of order one have cancelled.
-    return _Terms(crossing, (2.0 * centre.difference + pair.difference) / centre.lower)
+    return crossing, (2.0 * centre.difference + pair.difference) / centre.lower
 
 
 @custom_jvp
 def _log_delta(at: Point) -> Reals:
     """`OffsetGaussian.log_delta` for arrays of one shape."""
-    return log_delta_at(_terms(at.cut()).crossing, at.epsilon, at.d == 0)
+    return log_delta_at(_terms(at.cut())[0], at.epsilon, at.d == 0)
 
 
 @_log_delta.defjvp
 def _log_delta_jvp(primals, tangents):
     """See `slopes_at`."""
     (at,), (tangent,) = primals, tangents
-    out, t = _log_delta(at), _terms(at.cut())
-    by_shift, by_epsilon = slopes_at(t.crossing, at.epsilon, out)
-    slopes = by_shift * (t.by_offset * tangent.a + tangent.d)
+    out, (crossing, by_offset) = _log_delta(at), _terms(at.cut())
+    by_shift, by_epsilon = slopes_at(crossing, at.epsilon, out)
+    slopes = by_shift * (by_offset * tangent.a + tangent.d)
     return out, slopes + by_epsilon * tangent.epsilon

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import final
 
 import jax
@@ -129,14 +130,6 @@ class Staircase(Noise):
         norm = q * normaliser(self.epsilon, self.split)
         return self.sensitivity**power * shells * 2.0 / norm
 
-    def _fisher_information(self) -> Reals:
-        """Infinite: the density jumps."""
-        return xp.where(self.epsilon > 0, xp.inf, xp.nan)
-
-    def _sub_gaussian_proxy(self) -> Reals:
-        """Infinite: the tails are exponential."""
-        return xp.where(self.epsilon > 0, xp.inf, xp.nan)
-
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """The sum over j of p_j (1 - exp(epsilon - j self.epsilon))_+.
 
@@ -263,17 +256,14 @@ def staircase_split(epsilon: ArrayLike, objective: str = "variance") -> Reals:
     """
     objective = checks.one_of("objective", objective, ("mean_absolute", "variance"))
     epsilon = checks.positive("epsilon", epsilon)
-    return (_split_mean_absolute if objective == "mean_absolute" else _split_variance)(epsilon)
+    return _split(epsilon, objective == "variance")
 
 
-@jitted
-def _split_mean_absolute(epsilon: Reals) -> Reals:
+@partial(jitted, static_argnums=1)
+def _split(epsilon: Reals, of_variance: bool) -> Reals:
     root = xp.exp(-0.5 * epsilon)
-    return root / (1.0 + root)
-
-
-@jitted
-def _split_variance(epsilon: Reals) -> Reals:
+    if not of_variance:
+        return root / (1.0 + root)
     b, third = xp.exp(-epsilon), xp.exp(-epsilon / 3.0)
     # c = third k, and third^2 is cancelled.
     k = xp.cbrt(0.5 * (1.0 + b))

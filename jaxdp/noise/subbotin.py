@@ -24,7 +24,8 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1p, round_up
 from jaxdp._numeric.gamma import gamma_excess
-from jaxdp.noise.base import Noise, infinite_unless_zero, mirrored_log_delta, ratio_of
+from jaxdp.noise.base import Noise, mirrored_log_delta, ratio_of
+from jaxdp.noise.gaussian import infinite_unless_zero
 from jaxdp.noise.kernels import subbotin_profile
 from jaxdp.noise.kernels.divergence import divergence
 from jaxdp.noise.laplace import Laplace, zcdp_of_ratio
@@ -73,9 +74,7 @@ class Subbotin(Noise):
     shapes = (1e-5, 7.0)
 
     @classmethod
-    def _member(cls, shape: Reals, deviation: Reals) -> Subbotin:
-        unit = Subbotin(xp.ones_like(shape), 1.0 + shape)
-        scale = deviation / xp.sqrt(unit.variance())
+    def _of_shape(cls, shape: Reals, scale: Reals) -> Subbotin:
         return Subbotin(scale, 1.0 + shape)
 
     def _in_range(self) -> Bools:

@@ -20,8 +20,10 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp.noise.base import Noise, ratio_of
+from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.negative_epsilon import with_limits
 from jaxdp.noise.kernels.truncated_laplace import Support, log_delta
+from jaxdp.noise.kernels.whole_laws import WholeLaw
 from jaxdp.noise.laplace import divergence_of_ratio, zcdp_of_ratio
 from jaxdp.noise.structure import Kinks, atom_pair
 
@@ -61,11 +63,10 @@ class TruncatedLaplace(Noise):
         assign(self, scale=checks.positive("scale", scale), bound=checks.positive("bound", bound))
 
     shapes = (1e-3, 300.0)
+    whole_kind = "exponential"
 
     @classmethod
-    def _member(cls, shape: Reals, deviation: Reals) -> TruncatedLaplace:
-        unit = TruncatedLaplace(xp.ones_like(shape), shape * xp.ones_like(shape))
-        scale = deviation / xp.sqrt(unit.variance())
+    def _of_shape(cls, shape: Reals, scale: Reals) -> TruncatedLaplace:
         return TruncatedLaplace(scale, shape * scale)
 
     def _in_range(self) -> Bools:
@@ -113,6 +114,11 @@ class TruncatedLaplace(Noise):
         """The quantile function of uniform draws."""
         w = jax.random.uniform(key, shape, minval=-1.0 + ULP, maxval=1.0, dtype=xp.float64)
         return _draw(self._support(), w)
+
+    def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
+        """See `lattice_draws` for the bound."""
+        scale, bound = xp.broadcast_arrays(self.scale / fine, xp.ceil(self.bound / fine))
+        return whole_draws.draw(key, WholeLaw(self.whole_kind, scale, bound=bound), shape)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """scale^p gamma(p + 1, bound / scale) / (1 - exp(-bound / scale)).
@@ -179,7 +185,8 @@ class TruncatedLaplace(Noise):
 
         Infinite losses are where the other input has nothing.
         """
-        beyond = self._log_survival(_room(self.bound, shift))
+        endless = xp.isinf(self.bound) & ~xp.isnan(shift)
+        beyond = self._log_survival(xp.where(endless, self.bound, self.bound - shift))
         thin = _log_thin(self.scale, self.bound, shift)
         beyond = xp.where(shift < _THIN * self.bound, thin, beyond)
         shorter = xp.clip(2.0 * self.bound - shift, 0.0, shift)
@@ -214,12 +221,6 @@ def _radius(support: Support, v: Reals) -> Reals:
 @jitted
 def _draw(support: Support, w: Reals) -> Reals:
     return xp.sign(w) * _radius(support, xp.abs(w))
-
-
-def _room(bound: Reals, shift: Reals) -> Reals:
-    """bound - shift, infinite at an infinite bound for every shift."""
-    endless = xp.isinf(bound) & ~xp.isnan(shift)
-    return xp.where(endless, bound, bound - shift)
 
 
 def _log_thin(scale: Reals, bound: Reals, shift: Reals) -> Reals:

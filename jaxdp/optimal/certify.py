@@ -82,11 +82,6 @@ def resolution_of(
     return int(resolution)
 
 
-def _needed(budgets: tuple[tuple[float, float], ...]) -> float:
-    """A support on which a stepped truncated Laplace keeps the budgets."""
-    return float(math.ceil(truncation(min(e for e, _ in budgets), min(d for _, d in budgets))))
-
-
 def certified(
     shape: Shape, cost: np.ndarray, most_atom: float, deadline: float
 ) -> tuple[Program, Solution, np.ndarray, int, list[Fraction]]:
@@ -99,9 +94,11 @@ def certified(
         program = Program(shape._replace(budgets=budgets))
         solution = program.solve(cost, most_atom, None, deadline)
         if not solution.feasible and safe_law(shape) is None:
+            # On it a stepped truncated Laplace keeps the budgets.
+            needed = truncation(*(min(x) for x in zip(*shape.budgets, strict=True)))
             raise ValueError(
                 f"support must be longer: no noise on {shape.cells} cells, {shape.steps} to a "
-                f"sensitivity, satisfies the budgets; use {_needed(shape.budgets):g} "
+                f"sensitivity, satisfies the budgets; use {math.ceil(needed):g} "
                 "sensitivities or more"
             )
         masses, atom = solution.masses, solution.atom

@@ -24,10 +24,7 @@ def exp_below(epsilon: float) -> Fraction:
 
 
 def whole_weights(masses: np.ndarray) -> np.ndarray:
-    """Masses as whole numbers of sum 2^40, each off by less than one unit.
-
-    The remainder of rounding down goes to the masses with the largest fractions.
-    """
+    """Masses as whole numbers of sum 2^40, each off by less than one unit: largest rests go up."""
     shares = np.maximum(masses, 0.0)
     shares = shares / shares.sum() * TOTAL
     weights = np.floor(shares)

@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
 import numpy as np
 
@@ -100,17 +99,14 @@ def mechanism(
     begun = time.monotonic()
     deadline = begun + _FIRST * seconds
     table = _best_table(measure, places, parts, pair, sensitivity, cap, deadline)
+    table_weights, upper, delta, finished = table
     lower, sure = range_bound(measure, places, parts, pair, sensitivity, begun + seconds)
-    return _certified(places, table, min(lower, table.loss), sure, pair, sensitivity)
-
-
-class _Table(NamedTuple):
-    """Whole weights of the law at each node, their loss and delta, and whether they are optimal."""
-
-    weights: np.ndarray
-    loss: float  # an upper bound
-    delta: Fraction
-    finished: bool
+    bounds, deltas = (min(lower, upper), upper), (float_above(delta),)
+    certificate = Certificate(*bounds, pair[:1], deltas, sensitivity, finished and sure)
+    made = object.__new__(RangeMechanism)
+    rows = tuple(tuple(int(w) for w in row) for row in table_weights)
+    assign(made, nodes=tuple(places.tolist()), weights=rows, certificate=certificate)
+    return made
 
 
 def _best_table(
@@ -121,8 +117,12 @@ def _best_table(
     sensitivity: float,
     cap: float | None,
     deadline: float,
-) -> _Table:
-    """The laws of least mean loss that keep the budget, and the cap where there is one."""
+) -> tuple[np.ndarray, float, Fraction, bool]:
+    """The laws of least mean loss that keep the budget, and the cap where there is one.
+
+    Whole weights at each node, an upper bound on their loss, their delta, and whether they are
+    optimal.
+    """
     nodes = tuple(places.tolist())
     felt = felt_sensitivity(nodes, sensitivity)
     costs = part_costs(measure, places)
@@ -144,28 +144,7 @@ def _best_table(
 
     weights, exact_delta, finished = _whole_table(solved, exact, budget)
     loss = math.fsum((cost * weights).ravel()) / TOTAL * (1.0 + 64.0 * ULP)
-    return _Table(weights, loss, exact_delta, finished)
-
-
-def _certified(
-    places: np.ndarray,
-    table: _Table,
-    lower: float,
-    sure: bool,
-    budget: tuple[float, float],
-    sensitivity: float,
-) -> RangeMechanism:
-    """The mechanism of a table; its certificate is complete if `lower` is `sure` as well."""
-    delta, complete = float_above(table.delta), table.finished and sure
-    certificate = Certificate(lower, table.loss, budget[:1], (delta,), sensitivity, complete)
-    mechanism = object.__new__(RangeMechanism)
-    assign(
-        mechanism,
-        nodes=tuple(places.tolist()),
-        weights=tuple(tuple(int(w) for w in row) for row in table.weights),
-        certificate=certificate,
-    )
-    return mechanism
+    return weights, loss, exact_delta, finished
 
 
 def _nodes(

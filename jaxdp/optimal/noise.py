@@ -91,43 +91,27 @@ def noise(
     >>> print(f"{noise.certificate.loss_lower:.3f} {noise.certificate.loss_upper:.3f}")
     0.682 0.692
     """
-    limits = _Limits(symmetric, monotone, max_atom, centred)
-    question = _checked_question(loss, (budget, *also), sensitivity, limits, seconds)
+    measure, pairs = measure_of(loss), tuple(budget_pair(b) for b in (budget, *also))
+    sensitivity, seconds = positive("sensitivity", sensitivity), positive("seconds", seconds)
+    if not 0 <= max_atom <= 1:
+        raise ValueError(f"max_atom must lie in [0, 1], got {max_atom}")
+    _check_evenness(measure, symmetric)
+    limits = symmetric, monotone, max_atom, centred
+    question = _Question(measure, pairs, sensitivity, seconds, *limits)
     return _designed(question, resolution, support)
 
 
-class _Limits(NamedTuple):
-    """Properties that the noise must have besides privacy; see `noise`."""
-
-    symmetric: bool
-    monotone: bool
-    max_atom: float
-    centred: bool
-
-
 class _Question(NamedTuple):
-    """A question to `noise` that makes sense."""
+    """A question to `noise` that makes sense, with the properties that the noise must have."""
 
     measure: ErrorMeasure
     budgets: tuple[tuple[float, float], ...]
     sensitivity: float
-    limits: _Limits
     seconds: float
-
-
-def _checked_question(
-    loss: MeasureLike,
-    budgets: Sequence[BudgetLike],
-    sensitivity: float,
-    limits: _Limits,
-    seconds: float,
-) -> _Question:
-    measure, pairs = measure_of(loss), tuple(budget_pair(b) for b in budgets)
-    sensitivity, seconds = positive("sensitivity", sensitivity), positive("seconds", seconds)
-    if not 0 <= limits.max_atom <= 1:
-        raise ValueError(f"max_atom must lie in [0, 1], got {limits.max_atom}")
-    _check_evenness(measure, limits.symmetric)
-    return _Question(measure, pairs, sensitivity, limits, seconds)
+    symmetric: bool
+    monotone: bool
+    max_atom: float
+    centred: bool
 
 
 def _check_evenness(measure: ErrorMeasure, symmetric: bool) -> None:
@@ -136,7 +120,7 @@ def _check_evenness(measure: ErrorMeasure, symmetric: bool) -> None:
 
 
 def _designed(question: _Question, resolution: int | None, support: float | None) -> Histogram:
-    measure, budgets, sensitivity, limits, seconds = question
+    measure, budgets, sensitivity, seconds, *_ = question
     reach = reach_of(budgets) if support is None else positive("support", support) / sensitivity
     steps = resolution_of(resolution, reach, budgets)
     coarse = resolution_of(None, reach, budgets)
@@ -146,10 +130,10 @@ def _designed(question: _Question, resolution: int | None, support: float | None
     # Shifts of `sensitivity` are `steps` cells at most, in real numbers as well.
     width = math.nextafter(sensitivity / steps, math.inf)
     begun = time.monotonic()
-    cells = _cells(reach * steps, support is not None, limits.centred)
-    shape = Shape(cells, steps, budgets, limits.symmetric, limits.monotone)
+    cells = _cells(reach * steps, support is not None, question.centred)
+    shape = Shape(cells, steps, budgets, question.symmetric, question.monotone)
     cost = measure.cell_means((np.arange(cells + 1) - 0.5 * cells) * width)
-    atom_limit = min(limits.max_atom, min(d for _, d in budgets))
+    atom_limit = min(question.max_atom, min(d for _, d in budgets))
     if not np.all(np.isfinite(cost)):
         raise ValueError(f"loss must be finite as far as the noise goes, {0.5 * cells * width:g}")
     program, solution, weights, atom_weight, deltas = certified(
@@ -158,7 +142,7 @@ def _designed(question: _Question, resolution: int | None, support: float | None
     exact_answer = float(measure(np.zeros(1))[0])
     upper = math.fsum([*(cost * weights), exact_answer * atom_weight]) / TOTAL
     upper *= 1.0 + 32.0 * ULP
-    centred_program = program if limits.centred else None
+    centred_program = program if question.centred else None
     lower, finished = _lower(measure, shape, width, centred_program, begun + seconds)
     complete = finished and solution.finished and solution.feasible
     certificate = _certificate(lower, upper, budgets, deltas, sensitivity, complete)

@@ -39,9 +39,25 @@ def new_model() -> tuple[Any, Any]:
     return model, highspy.HighsModelStatus
 
 
+def add_columns(model: Any, cost: np.ndarray, upper: np.ndarray) -> int:
+    """New variables, at least 0; the index of the first one."""
+    first, none = model.getNumCol(), np.zeros(0)
+    zeros, index = np.zeros(cost.size), none.astype(np.int32)
+    model.addCols(cost.size, cost, zeros, upper, 0, zeros.astype(np.int32), index, none)
+    return first
+
+
+def run(model: Any, deadline: float) -> Any:
+    """The status of the model after a run until the deadline."""
+    seconds = max(deadline - time.monotonic(), 0.01)
+    model.setOptionValue("time_limit", model.getRunTime() + seconds)
+    model.run()
+    return model.getModelStatus()
+
+
 # Violations up to this share of delta are left to the repair of the weights. chosen: the repair
 # costs as much
-_TOLERANCE = 2e-10
+TOLERANCE = 2e-10
 
 
 class Shape(NamedTuple):
@@ -99,8 +115,8 @@ class Program:
         self.free = self.multiplicity.size
         self.lumps = 1 if shape.even else 2
         # Order: cells, the atom, the mass beyond (left, right).
-        self._columns(np.zeros(self.free), np.ones(self.free))
-        self._columns(np.zeros(1 + self.lumps), np.zeros(1 + self.lumps))
+        add_columns(self.model, np.zeros(self.free), np.ones(self.free))
+        add_columns(self.model, np.zeros(1 + self.lumps), np.zeros(1 + self.lumps))
         weights = np.concatenate([self.multiplicity, [1.0], np.full(self.lumps, 3.0 - self.lumps)])
         self._rows([(np.arange(weights.size), weights)], [1.0], [1.0])
         self.slopes = 0
@@ -116,13 +132,6 @@ class Program:
             for k in sorted(starts & {int(abs(s)) for s in shape.shifts}):
                 for sign in signs:
                     self._add(sign * k, budget)
-
-    def _columns(self, lower: np.ndarray, upper: np.ndarray) -> int:
-        first = self.model.getNumCol()
-        zeros, entries = np.zeros(lower.size), np.zeros(0)
-        starts, index = zeros.astype(np.int32), entries.astype(np.int32)
-        self.model.addCols(lower.size, zeros, lower, upper, 0, starts, index, entries)
-        return first
 
     def _rows(self, entries: list, lower: Any, upper: Any) -> int:
         first = self.model.getNumRow()
@@ -141,7 +150,7 @@ class Program:
         cells = np.arange(shape.cells)
         paired = (cells - shift >= 0) & (cells - shift < shape.cells)
         inner = cells[paired]
-        first = self._columns(np.zeros(inner.size + 1), np.full(inner.size + 1, math.inf))
+        first = add_columns(self.model, np.zeros(inner.size + 1), np.full(inner.size + 1, math.inf))
         end_column = self.free + 1 + (0 if shift > 0 or shape.even else 1)
         index = np.stack([first + np.arange(inner.size), fold[inner], fold[inner - shift]], axis=1)
         # A cell may be its partner's mirror image, which is the same variable.
@@ -184,10 +193,7 @@ class Program:
             self.model.changeColCost(column, price)
             self.model.changeColBounds(column, 0.0, 0.0 if end_costs is None else 1.0)
         while True:
-            seconds = deadline - time.monotonic()
-            self.model.setOptionValue("time_limit", self.model.getRunTime() + max(seconds, 0.01))
-            self.model.run()
-            status = self.model.getModelStatus()
+            status = run(self.model, deadline)
             if status == self.status.kInfeasible:
                 return self._solution(False, False)
             solution = self._solution(status == self.status.kOptimal, True)
@@ -205,7 +211,7 @@ class Program:
                     continue
                 gaps = excesses(solution.masses, shifts, epsilon) + solution.atom - delta
                 padded = np.concatenate([[-math.inf], gaps, [-math.inf]])
-                peak = (gaps >= padded[:-2]) & (gaps >= padded[2:]) & (gaps > _TOLERANCE * delta)
+                peak = (gaps >= padded[:-2]) & (gaps >= padded[2:]) & (gaps > TOLERANCE * delta)
                 for k in shifts[peak]:
                     if (int(k), budget) not in present:
                         self._add(int(k), budget)

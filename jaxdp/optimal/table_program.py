@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxdp._numeric.elementary import ULP
-from jaxdp.optimal.program import new_model
-
-# Violations up to this share of delta are left to the repair of the weights. chosen: the repair
-# costs as much
-_TOLERANCE = 2e-10
+from jaxdp.optimal.program import TOLERANCE, add_columns, new_model, run
 
 
 class Pair(NamedTuple):
@@ -30,18 +25,11 @@ class Pair(NamedTuple):
     shift: int = 0
 
 
-class Multipliers(NamedTuple):
-    """Multipliers of a pair's constraint, letter by letter."""
-
-    pair: Pair
-    letters: np.ndarray
-
-
 class Table(NamedTuple):
-    """Laws (rows, letters), and multipliers that prove a lower bound."""
+    """Laws (rows, letters), and multipliers of each pair's constraint, letter by letter."""
 
     laws: np.ndarray
-    multipliers: tuple[Multipliers, ...]
+    multipliers: dict[Pair, np.ndarray]
     finished: bool
     feasible: bool
 
@@ -92,18 +80,11 @@ class KernelProgram:
         columns, fold = np.unique(index, return_inverse=True)
         self.fold, self.size = fold.reshape(rows, letters), columns.size
         self.model, self.status = new_model()
-        self._columns(np.bincount(self.fold.ravel(), weights=cost.ravel()), columns.size)
+        folded = np.bincount(self.fold.ravel(), weights=cost.ravel())
+        add_columns(self.model, folded, np.full(columns.size, math.inf))
         for row in range((rows + 1) // 2 if mirrored else rows):
             self.add_row(row, np.ones(letters), 1.0, 1.0)
         self.pairs: dict[Pair, tuple[int, np.ndarray]] = {}
-
-    def _columns(self, cost: np.ndarray, size: int) -> int:
-        first, entries = self.model.getNumCol(), np.zeros(0, dtype=np.int32)
-        zero, starts = np.zeros(size), np.zeros(size, dtype=np.int32)
-        self.model.addCols(
-            size, cost, zero, np.full(size, math.inf), 0, starts, entries, entries.astype(float)
-        )
-        return first
 
     def add_row(self, row: int | np.ndarray, weights: np.ndarray, low: float, high: float) -> None:
         """low <= sum over letters (and rows) of weights g <= high."""
@@ -123,7 +104,7 @@ class KernelProgram:
         every = np.arange(letters)
         paired = (every - pair.shift >= 0) & (every - pair.shift < letters)
         inner = every[paired]
-        first = self._columns(np.zeros(inner.size), inner.size)
+        first = add_columns(self.model, np.zeros(inner.size), np.full(inner.size, math.inf))
         p = [(weight, self.fold[a, inner]) for a, weight in self._mixture(pair.row)]
         q = [
             (-growth * weight, self.fold[b, inner - pair.shift])
@@ -162,15 +143,11 @@ class KernelProgram:
     def solve(self, candidates: np.ndarray, deadline: float) -> Table:
         """Least cost where every pair of `candidates`, (n, 3), keeps the budget."""
         while True:
-            seconds = deadline - time.monotonic()
-            self.model.setOptionValue("time_limit", self.model.getRunTime() + max(seconds, 0.01))
-            self.model.run()
-            status = self.model.getModelStatus()
-            table = self._table(status)
+            table = self._table(run(self.model, deadline))
             if not table.finished:
                 return table
             violations = shortfalls(self.mix @ table.laws, candidates, self.epsilon) - self.delta
-            worst = np.flatnonzero(violations > _TOLERANCE * self.delta)
+            worst = np.flatnonzero(violations > TOLERANCE * self.delta)
             worst = worst[np.argsort(-violations[worst])][: 2 * self.fold.shape[0]]
             chosen = [Pair(*map(int, candidates[i])) for i in worst]
             fresh = [pair for pair in chosen if pair not in self.pairs]
@@ -186,7 +163,7 @@ class KernelProgram:
         for padded, solved in ((values, solution.col_value), (duals, solution.row_dual)):
             padded[: len(solved)] = solved
         laws = np.maximum(values[self.fold], 0.0)
-        multipliers = []
+        multipliers = {}
         for pair, (row, inner) in self.pairs.items():
             letters = np.zeros(self.fold.shape[1])
             letters[inner] = np.maximum(duals[row : row + inner.size], 0.0)
@@ -194,14 +171,14 @@ class KernelProgram:
             outside = np.ones(letters.size, dtype=bool)
             outside[inner] = False
             letters[outside] = max(-float(duals[row + inner.size]), 0.0)
-            multipliers.append(Multipliers(pair, letters))
+            multipliers[pair] = letters
         finished = status == self.status.kOptimal
-        return Table(laws, tuple(multipliers), finished, status != self.status.kInfeasible)
+        return Table(laws, multipliers, finished, status != self.status.kInfeasible)
 
 
 def table_bound(
     cost: np.ndarray,
-    multipliers: tuple[Multipliers, ...],
+    multipliers: dict[Pair, np.ndarray],
     epsilon: float,
     delta: float,
     mirrored: bool,
@@ -214,7 +191,7 @@ def table_bound(
     reduced, size = cost.copy(), np.abs(cost)
     paid = 0.0
     growth = math.exp(epsilon) * (1.0 + 4.0 * ULP)
-    for pair, values in multipliers:
+    for pair, values in multipliers.items():
         letters = np.maximum(values, 0.0)
         weighted = growth * shifted(letters, -pair.shift)
         reduced[pair.row] += letters

@@ -90,7 +90,7 @@ _deadline = [math.inf]
 
 @contextlib.contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """At most so many CPU seconds inside the block, which `on_time` watches."""
+    """Limits the CPU seconds inside the block, which `on_time` checks."""
     before, _deadline[0] = _deadline[0], time.thread_time() + seconds
     try:
         yield

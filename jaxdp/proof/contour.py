@@ -8,9 +8,8 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from jaxdp.proof.balls import acb, arb, ball, log_number, number, precision, total
-from jaxdp.proof.law import Law
+from jaxdp.proof.law import Releases
 
-Releases = list[tuple[int, Law]]
 Progress = Callable[[int, int], None]
 
 # Relative width that is aimed at. chosen
@@ -77,7 +76,7 @@ class Composition:
         return whole
 
     def tail(self, c: Any, start: float, stop: float) -> Any:
-        """At least |M(c + i t)|, start <= t <= stop, apart from the variance."""
+        """Upper bound on |M(c + i t)|, start <= t <= stop, apart from the variance."""
         tails = (law.tail(c, start, self.nats + math.log(n), stop) ** n for n, law in self.laws)
         return math.prod(tails, start=arb(1))
 
@@ -148,7 +147,7 @@ def choose(whole: Composition) -> Choice:
 
 
 def _evaluate(whole: Composition, choice: Choice) -> Bracket:
-    """Steps 2 to 5 of the theorem with these choices."""
+    """The bracket that steps 2 to 5 of the theorem give with these choices."""
     goal = choice.log_delta + math.log(_AIM)
     tilts, period = _aliases(whole, choice, goal)
     c, epsilon, lattice = arb(choice.tilt), ball(whole.epsilon), whole.lattice()
@@ -183,7 +182,7 @@ def _aliases(whole: Composition, choice: Choice, goal: float) -> tuple[list[floa
 def _on_lattice(
     whole: Composition, c: Any, period: float, unit: Fraction, offset: Fraction
 ) -> tuple[Any, Any, Any, Any, int]:
-    """Step 5."""
+    """The sum over one period of a lattice, step 5 of the theorem."""
     n_points, width = math.ceil(period / float(unit)) + 1, ball(unit)
     step = 2 * arb.pi() / (width * n_points)
     first = ball(offset + unit * (math.floor((whole.epsilon - offset) / unit) + 1))
@@ -202,14 +201,14 @@ def _on_lattice(
 def _on_line(
     whole: Composition, choice: Choice, c: Any, period: float, goal: float
 ) -> tuple[Any, Any, Any, int]:
-    """Steps 2 to 4: the sum, its rest, and the gap of the smoothing."""
+    """The sum, its rest, and the gap of the smoothing: steps 2 to 4 of the theorem."""
     step, epsilon = 2 * arb.pi() / arb(period), ball(whole.epsilon)
     width = 2 * math.pi / period
     count, most = _count(whole, choice, width, goal)
     lift = (-c * epsilon).exp() / arb.pi()
 
     def rest(variance: Any, parts: list[Any]) -> Any:
-        """From every t on up to the next one, with the bound of |M| between."""
+        """Bound on the integral beyond the sum, from the bounds of |M| between the t of `parts`."""
         falls = (((c * c + c - arb(t) ** 2) * variance / 2).exp() for t, _ in parts)
         return total(
             lift * bound * fall / arb(t) for (t, bound), fall in zip(parts, falls, strict=True)

@@ -134,9 +134,9 @@ class Curve:
     def _above(self, c: Any, x: Any) -> Any:
         """Integral of P e^(c L) right of x.
 
-        By the largest loss, if there is one. Else a^(1 + c) b^-c is jointly convex: with the shares
-        of the terms at x, P e^(c L) is at most its value there times a sum over pairs of terms of
-        exponentials, as no slope rises.
+        The largest loss bounds it, if there is one. Else a^(1 + c) b^-c is jointly convex: with the
+        shares of the terms at x, P e^(c L) is at most its value there times a sum over pairs of
+        terms of exponentials, as no slope rises.
         """
         if (top := self.top()) is not None:
             return total(p.mass(x, None) for p in self.p) * (c * top).exp()
@@ -229,7 +229,7 @@ class Curve:
     def _is_short(
         self, c: Any, ends: tuple[Any, Any], share: float, times: tuple[float, float]
     ) -> bool:
-        """Whether a panel is bounded well by its length."""
+        """True if the length of a panel bounds its integral well."""
         if share < _SHORTEST or times[1] < math.inf:
             return share < _SHORTEST
         (first, loss), (last, other) = (self._logs(c, x) for x in ends)
@@ -284,7 +284,7 @@ class Curve:
         return above + arb(0).union(zone)
 
     def crossing(self, epsilon: float, low: float, high: float) -> float:
-        """Where the loss is epsilon, by bisection, for choices."""
+        """The output whose loss is epsilon, by bisection, for choices."""
         for _ in range(60):
             middle = (low + high) / 2
             up = self.float_logs(middle)[1].real < epsilon

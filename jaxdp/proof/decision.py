@@ -1,4 +1,4 @@
-"""Whether delta(epsilon) <= delta, proved, refuted or left open."""
+"""Decision of delta(epsilon) <= delta: proved, refuted or left open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from jaxdp.proof.balls import (
     precision,
     total,
 )
-from jaxdp.proof.contour import Bracket, Releases
+from jaxdp.proof.contour import Bracket
+from jaxdp.proof.law import Releases
 from jaxdp.proof.statement import Statement, read
 
 # Points of a sum and CPU seconds at most, by default. chosen
@@ -39,7 +40,7 @@ NOTE = (
 
 @dataclasses.dataclass(frozen=True)
 class Proof:
-    """What is proved of delta(epsilon) <= delta.
+    """Result of a proof of delta(epsilon) <= delta.
 
     proved: True, False (proved to be wrong), or None (open).
     lower, upper: proved bounds on delta(epsilon), as decimal text that is rounded outwards.
@@ -101,7 +102,7 @@ def _exact(name: str, x: Any) -> Fraction:
 def prove(
     statement: Statement, epsilon: Fraction, delta: Fraction, most_points: int, seconds: float
 ) -> Proof:
-    """See `verify`."""
+    """The proof that `verify` returns, from the statement as data and exact numbers."""
     if most_points < 16:
         raise ValueError(f"most_points must be at least 16, got {most_points}")
     if not seconds > 0:

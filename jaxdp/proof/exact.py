@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from jaxdp.proof.balls import arb, arb_poly, ball, on_time, positive_part, precision, total
-from jaxdp.proof.law import Law, gaussian_profile
+from jaxdp.proof.law import Releases, gaussian_profile
 
 # Sums of atoms at most, and terms of residues times releases. chosen: seconds
 _SUMS, _WORK = 20000, 1500000
@@ -15,7 +15,7 @@ _SUMS, _WORK = 20000, 1500000
 _CLOSE, _TRIALS = -15, 6
 
 
-def delta(releases: list[tuple[int, Law]], epsilon: Fraction) -> tuple[Any, int] | None:
+def delta(releases: Releases, epsilon: Fraction) -> tuple[Any, int] | None:
     """Delta over finite losses and the number of terms; None for other releases."""
     laws = [law for _, law in releases]
     if all(law.variance is not None for law in laws):
@@ -33,8 +33,8 @@ def delta(releases: list[tuple[int, Law]], epsilon: Fraction) -> tuple[Any, int]
     return None
 
 
-def _enumerated(releases: list[tuple[int, Law]], epsilon: Any) -> Any:
-    """Over how often each atom occurs."""
+def _enumerated(releases: Releases, epsilon: Any) -> Any:
+    """Delta as a sum over the numbers of times that the atoms occur."""
     terms = [(-epsilon, arb(1))]
     for n, law in releases:
         rows = [(x, w, n) for x, w in terms]
@@ -51,8 +51,8 @@ def _enumerated(releases: list[tuple[int, Law]], epsilon: Any) -> Any:
     return total(w * positive_part(1 - (-x).exp()) for x, w in terms)
 
 
-def _residues(releases: list[tuple[int, Law]], epsilon: Fraction, size: int) -> Any:
-    """With enough bits.
+def _residues(releases: Releases, epsilon: Fraction, size: int) -> Any:
+    """Delta by residues, with as many bits as it needs.
 
     M is a sum over k_i of products e^(s sum_i a_i (n_i - 2 k_i)) F(s) / (1 + 2 s)^N, F a
     polynomial. In step 1 of the theorem the contour is closed: to the right, without poles, where

@@ -47,7 +47,7 @@ def discrete_gaussian(scale: Fraction, shift: int) -> Law:
         return (-ball(Fraction(k * k) / (2 * scale**2))).exp()
 
     def beyond(start: int, tilt: Any) -> Any:
-        """Of k >= start, times e^(tilt k): the ratio of neighbours falls."""
+        """Bound on the sum of e^(tilt k) over k >= start: the ratio of neighbours falls."""
         first = density(start) * (tilt * start).exp()
         ratio = (tilt - ball(Fraction(2 * start + 1) / (2 * scale**2))).exp()
         return first / (1 - ratio) if ratio < 1 else arb("inf")

@@ -120,7 +120,7 @@ class Law:
         )
 
     def log_tail(self, c: float, t: float) -> float:
-        """log of about what `tail` bounds; for choices."""
+        """log of an estimate of `tail`; for choices."""
         if not self.curves or len(self.curves) + len(self.atoms) == 1:
             return self.level(c, t)[0]
         nodes, whole = self.float_nodes(c), self.log_moment(c)
@@ -183,7 +183,7 @@ class Law:
         return out
 
     def tail(self, c: Any, start: float, nats: float, stop: float = math.inf) -> Any:
-        """At least |M(c + i t)|, start <= t <= stop.
+        """Upper bound on |M(c + i t)|, start <= t <= stop.
 
         The sum of |w e^(i t L)| along a polygon falls with t. A stretch of t has its own height, as
         low ones have few panels only where t is bounded; the highest serve every larger t.
@@ -209,7 +209,7 @@ class Law:
             return whole
 
     def _cells(self, c: Any, start: float, end: float, nats: float) -> Any:
-        """At least |M(c + i t)|, start <= t <= end, where atoms and curves cancel each other.
+        """Upper bound on |M(c + i t)|, start <= t <= end, where atoms and curves cancel.
 
         |M|^2 = sum w w' cos(t (L - L')) over nodes, whose second derivative is at most
         2 (M(c) S2 - S1^2) for the moments S of L: Taylor's bound on each cell.
@@ -246,6 +246,10 @@ class Law:
         found = arb(0) if self.rest is None else within(self.rest(arb(0)))
         found += total(m * positive_part(1 - (epsilon - x).exp()) for x, m in self.atoms)
         return found + total(curve.profile(epsilon) for curve in self.curves)
+
+
+# How often each law is drawn.
+Releases = list[tuple[int, Law]]
 
 
 def gaussian_profile(variance: Any, epsilon: Any) -> Any:

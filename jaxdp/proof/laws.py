@@ -11,7 +11,7 @@ from jaxdp.proof import finite
 from jaxdp.proof.balls import arb, ball, total
 from jaxdp.proof.curve import Curve
 from jaxdp.proof.law import Fractional, Law, from_intervals
-from jaxdp.proof.noises import NOISES, Component, Noise, intervals
+from jaxdp.proof.noises import NOISES, Noise, intervals
 
 Pair = dict[str, Any]
 _ZERO = Fraction(0)
@@ -93,14 +93,14 @@ def _mixture(pair: Pair, exchanged: bool) -> Law:
     noise, p, q = _components(pair)
     if pair.get("added", 0) > 0:
         exchanged = not exchanged
-    sides = [[Component(w, x) for w, x in side if not w.is_zero()] for side in (p, q)]
+    sides = [[(w, x) for w, x in side if not w.is_zero()] for side in (p, q)]
     if exchanged:
-        sides = [[Component(w, -x) for w, x in side] for side in reversed(sides)]
+        sides = [[(w, -x) for w, x in side] for side in reversed(sides)]
     built = _noise(noise)
     density, bound = built[0].density, built[-1].stop
     variance = fractional = None
     if len(sides[0]) == len(sides[1]) == len(built) == 1:
-        width = sides[0][0].shift - sides[1][0].shift
+        width = sides[0][0][1] - sides[1][0][1]
         if density.b == 0:
             variance = -2 * density.c * ball(width) ** 2
         elif density.c == 0:
@@ -157,8 +157,8 @@ def _laplace(a: Fraction, bound: Fraction | None) -> Fractional:
 def _fixed_batch(pair: Pair) -> Law:
     """The curve of "remove" beyond half of the shift, its mirror image, and an atom at 0."""
     shift, rate = _numbers(pair, "shift", "rate")
-    p = [Component(ball(1 - rate), _ZERO), Component(ball(rate), shift)]
-    pieces = intervals(_noise(pair["noise"]), p, [Component(arb(1), _ZERO)], start=shift / 2)
+    p = [(ball(1 - rate), _ZERO), (ball(rate), shift)]
+    pieces = intervals(_noise(pair["noise"]), p, [(arb(1), _ZERO)], start=shift / 2)
     half = total(x.mass(*piece.ends()) for piece in pieces for x in piece.q)
     middle = arb(0), ball(1 - rate) * (1 - 2 * half)
     return from_intervals([*pieces, *(piece.mirrored() for piece in pieces)], [middle])

@@ -27,7 +27,7 @@ class Quadratic(NamedTuple):
         return self.b + 2 * self.c * x
 
     def moved(self, shift: Fraction, mirrored: bool, log_weight: Any) -> Quadratic:
-        """Around `shift`, times a weight; of the mirror image if asked."""
+        """The density moved by `shift`, times a weight; of the mirror image if `mirrored`."""
         d, slope = ball(shift), -self.b if mirrored else self.b
         a = log_weight + self.a - slope * d + self.c * d * d
         return Quadratic(a, slope - 2 * self.c * d, self.c)
@@ -61,6 +61,8 @@ class Segment(NamedTuple):
 
 
 Noise = tuple[Segment, ...]
+# A probability, a ball, and how far the noise is moved.
+Component = tuple[Any, Fraction]
 _ZERO = Fraction(0)
 
 
@@ -114,13 +116,6 @@ NOISES: dict[str, tuple[Callable[..., Noise], tuple[str, ...]]] = {
 }
 
 
-class Component(NamedTuple):
-    """A noise moved by `shift`, with a probability, a ball."""
-
-    weight: Any
-    shift: Fraction
-
-
 class Interval(NamedTuple):
     """Outputs between two kinks, None for an endless side; P and Q are sums of `Quadratic`s."""
 
@@ -153,12 +148,12 @@ def intervals(
 
     Every component of P must lie at or right of those of Q, so that P / Q rises.
     """
-    if min(part.shift for part in p) < max(part.shift for part in q):
+    if min(shift for _, shift in p) < max(shift for _, shift in q):
         raise ValueError("shifts of P must be at least those of Q")
     kinks = {x for s in noise for x in (s.start, s.stop) if x is not None}
     if noise[0].density.b == 0:
         kinks -= {0}
-    places = {sign * x + part.shift for part in (*p, *q) for x in kinks for sign in (1, -1)}
+    places = {sign * x + shift for _, shift in (*p, *q) for x in kinks for sign in (1, -1)}
     edges = [start, *sorted(x for x in places if start is None or x > start), None]
     found = []
     for low, high in itertools.pairwise(edges):
@@ -177,9 +172,10 @@ def intervals(
 
 def _piece(noise: Noise, part: Component, x: Fraction) -> tuple[Any, Quadratic] | None:
     """The part's density around x, and a name that those share that differ by a factor alone."""
-    y = x - part.shift
+    weight, shift = part
+    y = x - shift
     for i, (start, stop, density) in enumerate(noise):
         if start <= abs(y) < (math.inf if stop is None else stop):
-            shape = i, y < 0, None if density.c == 0 else part.shift
-            return shape, density.moved(part.shift, y < 0, part.weight.log())
+            shape = i, y < 0, None if density.c == 0 else shift
+            return shape, density.moved(shift, y < 0, weight.log())
     return None

@@ -8,12 +8,11 @@ import math
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from jaxdp.proof.law import Law
+from jaxdp.proof.law import Releases
 from jaxdp.proof.laws import law_of
 
 # Relations under which the worse of two directions is reported.
 _BOTH = ("add_remove", "zero_out")
-Releases = list[tuple[int, Law]]
 
 
 class Statement(NamedTuple):
@@ -24,7 +23,7 @@ class Statement(NamedTuple):
 
     @property
     def directions(self) -> tuple[bool, ...]:
-        """Whether pairs are exchanged, for each direction that counts."""
+        """For each direction that counts, True if its pairs are exchanged."""
         return (False, True) if self.relation in _BOTH else (False,)
 
     def releases(self, exchanged: bool) -> Releases:

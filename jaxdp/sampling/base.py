@@ -86,20 +86,17 @@ class TrainingSizes(NamedTuple):
         if self.dataset_size is not None and self.batch_size is not None:
             records = checks.whole("dataset_size", self.dataset_size)
             return xp.ceil(epochs * records / checks.real("batch_size", self.batch_size))
-        return steps_of_epochs(epochs, self.rate)
+        if checks.is_concrete(self.rate) and not bool(xp.all(self.rate > 0)):
+            raise ValueError(
+                f"sampling_prob must be above 0 where epochs are given, got {self.rate}"
+            )
+        return xp.ceil(epochs / self.rate * (1.0 - _WHOLE))
 
     def public_size(self, sampling: str) -> ArrayLike:
         """The size of the data set; `ValueError` without one."""
         if self.dataset_size is None:
             raise ValueError(f"dataset_size must be given with sampling={sampling!r}: it is public")
         return self.dataset_size
-
-
-def steps_of_epochs(epochs: Reals, rate: Reals) -> Reals:
-    """epochs / rate, rounded up to whole steps."""
-    if checks.is_concrete(rate) and not bool(xp.all(rate > 0)):
-        raise ValueError(f"sampling_prob must be above 0 where epochs are given, got {rate}")
-    return xp.ceil(epochs / rate * (1.0 - _WHOLE))
 
 
 class SamplingStatement(NamedTuple):

@@ -66,7 +66,7 @@ class Poisson(Scheme):
 
     known = Known(RELATIONS, RELATIONS, RELATIONS)
     sampling_prob: Reals
-    cycle_length: int = static(default=1, repr=False)
+    cycle_length: int = static(default=1)
 
     def __init__(self, sampling_prob: ArrayLike, cycle_length: int = 1):
         prob = checks.probability("sampling_prob", sampling_prob, lift=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import NamedTuple, final
+from typing import final
 
 import jax
 import jax.numpy as jnp
@@ -45,14 +45,6 @@ from jaxdp.sampling.base import (
 _LEAST_LOG_FULL = -690.0
 # Relative margin of log probabilities. measured: their errors are at most 1e-13
 _MARGIN = 1e-12
-
-
-class FullBatch(NamedTuple):
-    """Upper bounds on the probabilities of a full batch, by the other records alone."""
-
-    log_full: Reals  # log P[Bin(n - 1, q) >= B]
-    log_not_full: Reals
-    rate: Reals  # probability of the record to displace another one, given a full batch
 
 
 @final
@@ -102,24 +94,28 @@ class TruncatedPoisson(Scheme):
         size = training.public_size("truncated")
         return cls(training.rate, training.batch_size_limit, size), training.step_count()
 
-    def full_batch(self) -> FullBatch:
-        """Probability of a full batch, and the rate of the record there."""
+    def full_batch(self) -> tuple[Reals, Reals, Reals]:
+        """Upper bounds by the other records alone: log P[full], log P[not], and the rate there.
+
+        P[full] = P[Bin(n - 1, q) >= B]. The rate: with which the record displaces another one.
+        """
         q = checks.guard(self.sampling_prob, 1.0)
         return _full_batch(*xp.broadcast_arrays(q, self.batch_size_limit, self.dataset_size))
 
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """A public coin between a batch that is not full and one that is; see `Scheme.pairs`."""
         del group_size
-        full, q, zero = self.full_batch(), self.sampling_prob, xp.zeros(())
+        q, zero = self.sampling_prob, xp.zeros(())
+        log_full, log_not_full, rate = self.full_batch()
         not_full: DominatingPair = PoissonPair(Additive(noise, sensitivity), q, zero)
         if relation == "replace_one":
             not_full = Replaced(noise, sensitivity, q)
-            displaced = FixedBatch(noise, 2.0 * sensitivity, full.rate)
+            displaced = FixedBatch(noise, 2.0 * sensitivity, rate)
         elif relation == "zero_out":
-            displaced = zeroed_in_full_batch(noise, sensitivity, full.rate)
+            displaced = zeroed_in_full_batch(noise, sensitivity, rate)
         else:
-            displaced = PoissonPair(Additive(noise, 2.0 * sensitivity), full.rate, zero)
-        shares = full.log_not_full, full.log_full
+            displaced = PoissonPair(Additive(noise, 2.0 * sensitivity), rate, zero)
+        shares = log_not_full, log_full
         shape = xp.broadcast_shapes(*(xp.shape(x) for x in (*shares, sensitivity)))
         coin = PublicCoin((not_full, displaced), [xp.broadcast_to(s, shape) for s in shares])
         return ((coin, 1),)
@@ -212,7 +208,7 @@ def _truncated(
 
 
 @jitted
-def _full_batch(q: Reals, limit: Reals, size: Reals) -> FullBatch:
+def _full_batch(q: Reals, limit: Reals, size: Reals) -> tuple[Reals, Reals, Reals]:
     """tau = P[Bin(n - 1, q) >= B] and q' = (B / n) P[Bin(n, q) > B] / tau.
 
     q' = E[q B / (M + 1) | M >= B], where M of the other records are drawn.
@@ -229,4 +225,4 @@ def _full_batch(q: Reals, limit: Reals, size: Reals) -> FullBatch:
     log_not_full = xp.minimum(log_not_full * (1.0 - _MARGIN), 0.0)
     log_not_full = xp.where(impossible, 0.0, xp.maximum(log_not_full, _LEAST_LOG_FULL))
     rate = xp.where(impossible | (q == 0), 0.0, rate)
-    return FullBatch(log_full, log_not_full, xp.where(xp.isnan(q + limit + size), xp.nan, rate))
+    return log_full, log_not_full, xp.where(xp.isnan(q + limit + size), xp.nan, rate)

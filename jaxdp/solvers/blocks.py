@@ -35,12 +35,12 @@ class SparseDesign(NamedTuple):
 
     @property
     def ndim(self) -> int:
-        """2."""
+        """The number of axes."""
         return 2
 
     @property
     def dtype(self) -> Any:
-        """Of the values."""
+        """The type of the values."""
         return self.values.dtype
 
     def row(self, coordinate: int) -> tuple[np.ndarray, np.ndarray]:

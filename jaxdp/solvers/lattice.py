@@ -26,7 +26,7 @@ from jaxdp._core.types import Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.lattice_draws import draw_whole, require_drawable, unit_of
+from jaxdp.noise.lattice_draws import require_drawable, unit_of
 from jaxdp.released import size_error
 
 # How noise is drawn: from a lattice, or in floating point, which is for research.
@@ -65,7 +65,7 @@ def require(release: str, noise: Noise) -> None:
     """Raise `ValueError` unless `release` is in `RELEASES` and the noise has a lattice."""
     checks.one_of("release", release, RELEASES)
     if release == "lattice":
-        require_drawable(noise)
+        require_drawable(noise, exact=True)
         unit_of(noise)
 
 
@@ -86,7 +86,7 @@ def added(
     is_known = checks.all_concrete(noise, scale, ratio, key) and not is_tracing()
     size = math.prod(shape)
     if not is_known and size < PART:
-        return Added(jnp.where(scale == 0, 0.0, draw_whole(noise, key, shape, fine) * step), step)
+        return Added(jnp.where(scale == 0, 0.0, noise._draw_whole(key, shape, fine) * step), step)
     lib: Any = np if is_known else jnp
     spread = lib.broadcast_to(lib.asarray(fine), shape).reshape(-1)
     parts = -(-size // PART)
@@ -102,7 +102,7 @@ def added(
 
 def _part_of(noise: Noise, key: Key, turn: Any, fine: Reals) -> Reals:
     """Whole noise of one part: the program of all known draws, however many there are."""
-    return draw_whole(noise, jax.random.fold_in(key, turn), (PART,), fine)
+    return noise._draw_whole(jax.random.fold_in(key, turn), (PART,), fine)
 
 
 _part = compiled(_part_of)
@@ -148,7 +148,7 @@ def added_to_groups(
 @functools.partial(jax.jit, static_argnums=3)
 def _drawn(noise: Noise, keys: jax.Array, fine: Reals, length: int) -> Reals:
     """Whole noise, `length` draws from each key, for steps of these relative lengths."""
-    return lax.map(lambda part: draw_whole(noise, part[0], (length,), part[1]), (keys, fine))
+    return lax.map(lambda part: noise._draw_whole(part[0], (length,), part[1]), (keys, fine))
 
 
 def _part_length(sizes: tuple[int, ...]) -> int:
@@ -158,10 +158,7 @@ def _part_length(sizes: tuple[int, ...]) -> int:
 
 
 def power_of_two(value: Reals, shift: int) -> Reals:
-    """The largest power of two up to `value`, times 2^shift; of known values by NumPy.
-
-    A TPU has no exponents of float64.
-    """
+    """The largest power of two up to `value`, times 2^shift. A TPU has no exponents of float64."""
     lib: Any = np if checks.is_concrete(value) else jnp
     exponent = lib.frexp(lib.asarray(value))[1]
     return lib.ldexp(lib.ones(exponent.shape), exponent - 1 + shift)

@@ -76,7 +76,7 @@ class Bounds(NamedTuple):
 
     @property
     def row(self) -> float:
-        """Of (x, 1, y)."""
+        """Bound on the norm of a row (x, 1, y)."""
         return float(np.hypot(self.features, self.target))
 
 

@@ -69,7 +69,7 @@ class L2(Penalty):
         return 0.5 * xp.sum(self.strength * theta**2)
 
     def proximal(self, strength: Reals, point: Reals, step: Reals) -> Reals:
-        """Shrinking."""
+        """point / (1 + strength step)."""
         return point / (1.0 + strength * step)
 
 
@@ -91,7 +91,7 @@ class ElasticNet(Penalty):
         return (1.0 - self.l1_ratio) * self.strength
 
     def value(self, theta: Reals) -> Reals:
-        """Both parts."""
+        """The sum of both parts."""
         ratio = self.l1_ratio
         each = ratio * xp.abs(theta) + 0.5 * (1.0 - ratio) * theta**2
         return xp.sum(self.strength * each)

@@ -145,8 +145,8 @@ def _noisy(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means with noise, and its variances; a record moves the sums by `moved` at most."""
     moved = moved * share_of_mean(records)
-    family, noise = ("gaussian", Gaussian) if isinstance(spent, GDP) else ("laplace", Laplace)
-    scales = allocate(family, moved, spent)
+    noise = Gaussian if isinstance(spent, GDP) else Laplace
+    scales = allocate(noise.name, moved, spent)
     ratios: Any = np.asarray(moved) / scales
     added = lattice.added(noise(1.0), scales, ratios, checked_key(key, spent), scales.shape)
     return np.asarray(added.to(values)), np.asarray(noise(scales).variance())

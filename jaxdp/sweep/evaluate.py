@@ -69,7 +69,7 @@ def names_of(function: Callable[..., Any], grid: Grid, device: Any) -> tuple[str
 
 
 def reasons_as_text(grid: Grid, failures: Mapping[int, Reasons]) -> str:
-    """Every point that failed, by its coordinates, and why; a line each."""
+    """The coordinates of every point that failed, and the reason; a line each."""
     lines = []
     for number in sorted(failures):
         points = grid.points(number) if failures[number] else {}
@@ -136,7 +136,7 @@ def _halves(
     count: int,
     device: Any,
 ) -> tuple[Columns | None, Reasons]:
-    """Both halves on their own, down to single points; None where every point fails."""
+    """Results of both halves on their own, down to single points; None if every point fails."""
     parts: list[tuple[Columns | None, int]] = []
     reasons: Reasons = []
     for start, end in ((0, count // 2), (count // 2, count)):
@@ -208,7 +208,7 @@ def side_by_side(
 
 
 def _on_device(device: Any, call: Callable[[int, Any], Answer], number: int) -> Answer:
-    """On the default device, which is the user's choice, if None."""
+    """call(number, device), on the device; None: the default one, which is the user's choice."""
     context = contextlib.nullcontext() if device is None else jax.default_device(device)
     with context:
         return call(number, device)

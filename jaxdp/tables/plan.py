@@ -23,6 +23,7 @@ from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.calibrate import calibrate
 from jaxdp.design.expected_error import ExpectedError
+from jaxdp.design.families import ALLOCATED
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
@@ -36,7 +37,7 @@ from jaxdp.tables.fields import LARGEST_LEVEL, flag_of, number_of, one_of, requi
 from jaxdp.tables.keys import entries_of, zone_of
 from jaxdp.tables.margins import families_of, shown
 from jaxdp.tables.people import person_of
-from jaxdp.tables.query import LATTICE_STEP, NOISES, Query, error_of, mechanism_of, query_of
+from jaxdp.tables.query import LATTICE_STEP, Query, error_of, mechanism_of, query_of
 from jaxdp.tables.unknown import threshold_of
 
 # Least probability that one of many bars misses. chosen: far above the rounding of levels near 1
@@ -170,7 +171,7 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
 
 def _queries(plan: Mapping[str, Any]) -> tuple[Query, ...]:
     """The statistics of a plan in whole units."""
-    entries = entries_of(plan, tuple(NOISES), zone_of(plan))
+    entries = entries_of(plan, ALLOCATED, zone_of(plan))
     _, rows = person_of(plan)
     families = {i: members for members in families_of(entries) for i in members}
     return tuple(query_of(entry, len(families[i]) == 1, rows) for i, entry in enumerate(entries))
@@ -203,7 +204,7 @@ def _batches(
         bases = xp.asarray([query.base for query in chosen])
         draws = np.array([float(query.draws) for query in chosen])
         yield ExponentialMechanism(bases / multiplier[..., None]), draws
-    for noise in NOISES:
+    for noise in ALLOCATED:
         queries_of_noise = [q for q in queries if q.entry.noise == noise and q not in chosen]
         if queries_of_noise:
             scales = multiplier[..., None] * xp.asarray([query.base for query in queries_of_noise])

@@ -18,23 +18,14 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike
 from jaxdp._numeric.elementary import round_up
 from jaxdp.design.expected_error import ExpectedError, expected_error
+from jaxdp.design.families import MEMBERS, scaled
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.mechanism import Mechanism
-from jaxdp.noise.discrete_gaussian import DiscreteGaussian
-from jaxdp.noise.discrete_laplace import DiscreteLaplace
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.lattice_draws import unit_of
 from jaxdp.released import BITS
 from jaxdp.tables.keys import Entry
 from jaxdp.tables.quantiles import DRAWS, rank_error, steps_of
 
-NOISES = {
-    "gaussian": Gaussian,
-    "laplace": Laplace,
-    "discrete_gaussian": DiscreteGaussian,
-    "discrete_laplace": DiscreteLaplace,
-}
 # Bits of a bound in units. chosen: a hundred million records add up below 2^53
 _UNIT_BITS = 26
 # Units that a sum is clipped to. derived: doubles hold every whole number up to here
@@ -114,7 +105,7 @@ def step_of(query: Query, mechanism: Mechanism) -> float | None:
 
 def query_of(entry: Entry, is_alone: bool, rows: int) -> Query:
     """The statistic in whole units; `is_alone`: no other table is made consistent with it."""
-    is_whole = NOISES[entry.noise] in (DiscreteGaussian, DiscreteLaplace)
+    is_whole = MEMBERS[entry.noise].on_integers
     if entry.probabilities:
         unit = steps_of(entry.where, (entry.lower, entry.upper), entry.unit)
         bounds = 0.0, entry.lower, entry.upper
@@ -154,7 +145,7 @@ def _unit(entry: Entry, middle: float) -> Fraction:
     """The unit of a sum: the plan's, else 1 for discrete noise, else far below the bound."""
     if entry.unit is not None:
         return entry.unit
-    if NOISES[entry.noise] in (DiscreteGaussian, DiscreteLaplace):
+    if MEMBERS[entry.noise].on_integers:
         return Fraction(1)
     bound = float(_bound(entry.lower, entry.upper, middle))
     return Fraction(2) ** (math.frexp(bound)[1] - 1 - _UNIT_BITS)
@@ -167,9 +158,9 @@ def mechanism_of(
 
     Its sensitivity counts the rounding of as many cells to a lattice that is coarser than units.
     """
-    scaled, shift = NOISES[noise](scale), xp.asarray(sensitivity, xp.float64)
-    if not scaled.on_integers:
-        shift = round_up(shift + LATTICE_STEP * scaled.scale, 8)
+    made, shift = scaled(noise, scale), xp.asarray(sensitivity, xp.float64)
+    if not made.on_integers:
+        shift = round_up(shift + LATTICE_STEP * made.scale, 8)
     # A product of whole numbers is exact.
-    exact = rows == 1 or scaled.on_integers
-    return Mechanism(scaled, round_up(rows * shift, 0 if exact else 2))
+    exact = rows == 1 or made.on_integers
+    return Mechanism(made, round_up(rows * shift, 0 if exact else 2))

@@ -244,7 +244,7 @@ def test_rho_of_gaussians():
 
 
 def test_mu_of_trees():
-    for steps in (1, 2, 5, 100):
+    for steps in (1, 2, 5, 8, 9, 100):
         depth = (steps - 1).bit_length() + 1
         exact = [depth / x**2 for x in fractions(VALUES[0])]
         assert_rounded_up(dp.GDP.of_tree(steps, VALUES[0]).mu, exact, power=2)

@@ -73,11 +73,9 @@ def test_zcdp_tradeoff_edges():
 
 def test_gdp_tradeoff_is_rounded_down():
     for mu in (1e-3, 0.5, 3.0, 20.0):
-        for fpr in (1e-300, 1e-12, 0.1, 0.5, 0.97):
+        for fpr in (1e-12, 0.1, 0.5, 0.97):
             with mp.workdps(60):
-                threshold = mp.sqrt(2) * mp.erfinv(1 - 2 * mp.mpf(fpr)) if fpr > 1e-40 else None
-                if threshold is None:
-                    continue
+                threshold = mp.sqrt(2) * mp.erfinv(1 - 2 * mp.mpf(fpr))
                 truth = mp.erfc((mu - threshold) / mp.sqrt(2)) / 2
             error = oracle.relative_error(float(dp.GDP(mu).tradeoff(fpr)), truth)
             assert -1e-10 < error <= 0, (mu, fpr)

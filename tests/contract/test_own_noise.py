@@ -198,3 +198,23 @@ def test_it_is_fitted_compared_and_allocated():
     scales = dp.allocate(Logistic, [1.0, 2.0], (1.0, 1e-5))
     moves = dp.Mechanism(Logistic(scales), jnp.array([1.0, 2.0]))
     assert 0.9e-5 < dp.privacy_loss(moves).sum().delta(1.0) <= 1e-5
+
+
+def test_it_is_released_from_a_lattice():
+    """Whole multiples, of its law; what float64 may lose of its log density is in delta."""
+    noise = Logistic(jnp.array(2.0))
+    released = dp.release(
+        dp.Mechanism(noise, 1.0), np.zeros(2000), jax.random.key(1), disjoint=True
+    )
+    multiples = released.value / released.granularity
+    np.testing.assert_array_equal(multiples, np.round(multiples))
+    places = np.sort(released.value)
+    gaps = np.exp(np.asarray(noise.log_survival(places))) - 1.0 + np.arange(2000.0) / 2000.0
+    assert np.sqrt(2000.0) * abs(gaps).max() < 2.5
+    assert 2000 * 2.0**-40 <= released.sampling_error < 2000 * 2.0**-39.9
+    exact = noise.delta(1.0, 0.4)
+    assert exact + 2.0**-29 < released.delta(0.4) < exact * 1.001
+    with pytest.raises(ValueError, match="must have a mass of 1"):
+        dp.release(dp.Mechanism(claimed(factor=0.9), 1.0), 0.0)
+    with pytest.raises(ValueError, match=r"or your own noise on the reals .* got Stair"):
+        dp.release(dp.Mechanism(dp.Staircase(1.0, 1.0, 0.4), 1.0), 0.0)

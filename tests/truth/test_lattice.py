@@ -240,3 +240,32 @@ def test_no_common_unit_is_still_a_bound():
         truth = np.log(np.sum(masses * -np.expm1(np.minimum(epsilon - losses, 0.0))))
         error = float(loss.log_delta(epsilon)) - truth
         assert -1e-11 < error < 2e-3, (epsilon, error)
+
+
+def different(scales):
+    return dp.privacy_loss(dp.Mechanism(dp.DiscreteGaussian(np.asarray(scales)), 1.0)).sum()
+
+
+def test_five_lattices_without_a_common_unit():
+    scales = np.array([0.6, 0.65, 0.7, 0.75, 0.8])
+    losses, masses = np.zeros(1), np.ones(1)
+    k = np.arange(-6.0, 8.0)
+    for scale in scales:
+        mass = np.exp(-0.5 * (k / scale) ** 2)
+        loss = (0.5 - k) / scale**2
+        losses = np.add.outer(losses, loss).ravel()
+        masses = np.multiply.outer(masses, mass / mass.sum()).ravel()
+    loss, epsilon = different(scales), np.array([0.0, 6.0])
+    found = np.array([loss.log_delta(x) for x in epsilon])
+    error = np.array([loss.log_delta_error(x) for x in epsilon])
+    truth = np.log([np.sum(masses * -np.expm1(np.minimum(x - losses, 0.0))) for x in epsilon])
+    assert np.all(found > truth - 1e-12)
+    assert np.all(found - error < truth + 1e-12)
+    assert np.all(error < 1e-3)
+
+
+def test_many_lattices_without_a_common_unit_are_a_contour():
+    loss = different(3.0 + 0.37 * np.arange(12))
+    assert loss.log_delta_error(2.0) < 4e-6
+    commensurable = different(np.array([1.0, 2.0, 4.0, 1.0, 2.0, 4.0]))
+    assert commensurable.log_delta_error(2.0) < 1e-8

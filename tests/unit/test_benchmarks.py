@@ -1,8 +1,11 @@
 """Benchmarks and reproductions import, and find the values that they assert."""
 
+import json
 from pathlib import Path
 
 from processes import run
+
+from benchmarks._tools import measure
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 IMPORTED = """
@@ -22,3 +25,12 @@ def test_every_benchmark_imports():
     assert len(names) > 25
     # Found from the folder above.
     assert run(IMPORTED, *names, PYTHONPATH=str(FOLDER.parent)).split() == [str(len(names))]
+
+
+def test_sections_that_are_not_run_stay(monkeypatch, tmp_path):
+    monkeypatch.setattr(measure, "RESULTS", tmp_path)
+    measure.write_sections("some", {"old": lambda: 1, "first": lambda: 2}, [])
+    measure.write_sections("some", {"first": lambda: 3, "second": lambda: 4}, ["first"])
+    stored = json.loads((tmp_path / "some.json").read_text())
+    assert (stored["first"], stored["old"], "second" in stored) == (3, 1, False)
+    assert stored["commits"].keys() == {"first", "old"}

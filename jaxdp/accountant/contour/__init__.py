@@ -1,8 +1,8 @@
 """Bounds by inversion along a vertical contour: a whole batch at once, lanes along the last axis.
 
 `engine` is the interface. `mixtures` (`mixture_law`, `cutoff`, `mixture_errors`) and `laws`
-(`rare_losses`, `law_errors`, `truncation`) turn pairs into `rows`. Each stage plans a contour
-(`cumulant`, `guess`, `plan`), sums along it (`nodes`, `transform`, `terms`), bounds the sum's
+(`rare_losses`, `law_errors`) turn pairs into `rows`. Each stage plans a contour
+(`cumulant`, `plan`), sums along it (`nodes`, `transform`, `terms`), bounds the sum's
 errors (`errors`) and inverts it (`curve`). `slopes` differentiates the sum; `chernoff` needs no
 contour, and `by_number` counts rare losses. `shared` reads many epsilons, or deltas, of one loss
 from a few contours; `by_loss` finds the losses that have so many.

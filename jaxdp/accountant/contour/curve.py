@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
-from jaxdp.accountant.contour import errors, guess, plan, terms
+from jaxdp.accountant.contour import errors, plan, terms
 from jaxdp.accountant.contour.cumulant import least_epsilon, log_least_delta
 from jaxdp.accountant.contour.errors import Errors
-from jaxdp.accountant.contour.guess import Parts
 from jaxdp.accountant.contour.nodes import (
     LARGEST_LOG,
     LEAST_LOG,
@@ -19,6 +18,7 @@ from jaxdp.accountant.contour.nodes import (
     Pair,
     Stage,
 )
+from jaxdp.accountant.contour.plan import Parts
 from jaxdp.accountant.contour.rows import Parts as ErrorParts
 from jaxdp.accountant.contour.rows import Plan, Rows
 
@@ -53,16 +53,13 @@ class Curve(NamedTuple):
 
         def of_block(index: Index | int, sums: Reals) -> Reals:
             first = self.stage.points * index * turn
-            c, s = xp.cos(first), xp.sin(first)
-            for i, pair in enumerate(self.pairs):
-                of_index = pair[0][index], pair[1][index]
-                re, im = terms.turned_sum(self.stage, of_index, turn)
-                sums = updated(sums, i, sums[i] + re * c + im * s)
-            return sums
+            pairs = [(re[index], im[index]) for re, im in self.pairs]
+            re, im = terms.turned_sums(self.stage, pairs, turn)
+            return sums + re * xp.cos(first) + im * xp.sin(first)
 
-        sums = terms.over_blocks(
-            self.stage, self.frozen.blocks, of_block, xp.zeros((3, *turn.shape))
-        )
+        none = xp.zeros((len(self.pairs), *turn.shape))
+        sums = terms.over_blocks(self.stage, self.frozen.blocks, of_block, none)
+        sums = xp.concatenate([sums, xp.zeros((3 - len(self.pairs), *turn.shape))])
         log_scale = self.errors.log_scale - self.frozen.tilt * (epsilon - self.frozen.epsilon)
         scale = xp.exp(xp.minimum(log_scale, LARGEST_LOG))
         scale = xp.where(log_scale > LARGEST_LOG, xp.inf, scale)
@@ -142,7 +139,7 @@ def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Parts]
     """Place of a law for log delta, its nodes by loss, and Chernoff's bounds of its parts."""
     place = rows.placed(stage, log_delta)
     nodes = rows.by_loss(rows.on_axis(stage, place))
-    return place, nodes, guess.parts(rows, place, nodes, rows.tilts(log_delta))
+    return place, nodes, plan.parts(rows, place, nodes, rows.tilts(log_delta))
 
 
 def contour_for(

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 
 from jaxdp._core.compilation import compiled
-from jaxdp._core.namespace import custom_jvp, lax, xp
+from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.tracing import in_kernel
 from jaxdp._core.types import Index, Reals
 from jaxdp.accountant.batch import Batch
@@ -27,7 +27,7 @@ from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.mixtures import LEAST_UNIT
-from jaxdp.accountant.contour.nodes import Stage
+from jaxdp.accountant.contour.nodes import Stage, in_chunks
 from jaxdp.accountant.contour.rows import Rows
 from jaxdp.accountant.contour.slopes import log_delta_slopes
 from jaxdp.accountant.runner import by_lanes
@@ -170,12 +170,6 @@ def _stage(
     blocks: Index | int,
 ) -> tuple[LogBounds, _Point | None]:
     """Bounds of one stage for lanes, some at a time, and slopes of both in every parameter."""
-    size = guess.size
-    chunk = min(at_once(stage, lanes.rows.nodes(stage), in_kernel()), size)
-
-    def padded(x: Reals) -> Reals:
-        width = [(0, -size % chunk), *[(0, 0)] * (x.ndim - 1)]
-        return xp.pad(x, width, mode="edge").reshape(-1, chunk, *x.shape[1:])
 
     def of_chunk(at: tuple[_Point, Reals]) -> tuple[LogBounds, _Point | None]:
         lanes, guess = at
@@ -192,11 +186,9 @@ def _stage(
             of_epsilon = -scale / lanes.value
         return bounds, _Point(lanes_last(of_rows), of_epsilon)
 
+    chunk = at_once(stage, lanes.rows.nodes(stage), in_kernel())
     with jax.numpy_rank_promotion("allow"):
-        if chunk == size:
-            return of_chunk((lanes, guess))
-        found = lax.map(of_chunk, jax.tree.map(padded, (lanes, guess)))
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:size], found)
+        return in_chunks(of_chunk, (lanes, guess), chunk)
 
 
 def lanes_last(rows: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,7 +15,6 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.contour import law_errors
-from jaxdp.accountant.contour.guess import CUTS
 from jaxdp.accountant.contour.nodes import (
     FrozenContour,
     LineNodes,
@@ -27,6 +26,7 @@ from jaxdp.accountant.contour.nodes import (
     log_psi,
     sums,
 )
+from jaxdp.accountant.contour.plan import CUTS
 from jaxdp.accountant.contour.rare_losses import Cut, cut, next_depth
 from jaxdp.accountant.contour.rows import Parts, Plan, Rows
 from jaxdp.accountant.contour.transform import INNER
@@ -60,11 +60,11 @@ class _Law(NamedTuple):
 class Laws(_Law, Rows):
     """Releases of any noise as rows of the engine."""
 
-    candidates: ClassVar[np.ndarray] = TILTS
-    smooths: ClassVar[bool] = True
-    refines: ClassVar[bool] = True
-    least_unit: ClassVar[float] = -1e5  # chosen: no contour resolves losses of so small a delta
-    large_terms: ClassVar[float] = 4.0  # chosen: both rules differ by 1e-11
+    candidates = TILTS
+    smooths = True
+    refines = True
+    least_unit = -1e5  # chosen: no contour resolves losses of so small a delta
+    large_terms = 4.0  # chosen: both rules differ by 1e-11
     composed_error = _COMPOSED
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -43,10 +43,10 @@ LEAST_UNIT = -700.0
 class Mixtures(Components, Rows):
     """Sampled Gaussians as rows of the engine: a shifted trapezoidal rule (`mixture_law`)."""
 
-    candidates: ClassVar[np.ndarray] = TILTS
-    least_unit: ClassVar[float] = LEAST_UNIT
+    candidates = TILTS
+    least_unit = LEAST_UNIT
     # derived: e^13 40 ULP is 4e-9
-    large_terms: ClassVar[float] = 13.0
+    large_terms = 13.0
 
     @property
     def parameters(self) -> tuple[Reals, ...]:

@@ -103,18 +103,24 @@ def sums(nodes: Nodes, power: Reals) -> Sums:
 
 
 def by_tilts(function: Callable[[Reals], Any], nodes: Nodes, tilts: Reals) -> Any:
-    """function(tilts), in pieces where its arrays (tilts, nodes, phases, lanes) would be large.
-
-    Every array of the result has the axis of `tilts` (tilts, lanes) first.
-    """
+    """function(tilts) (tilts, ...), in chunks where arrays of tilts and nodes would be large."""
     count = tilts.shape[0]
     pieces = min(-(-nodes.loss.size * count // MOST_AT_ONCE), count)
-    if pieces <= 1:
-        return function(tilts)
-    piece = -(-count // pieces)
-    padded = xp.pad(tilts, ((0, -count % piece), (0, 0)), mode="edge")
-    found = lax.map(function, padded.reshape(-1, piece, tilts.shape[1]))
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], found)
+    return in_chunks(function, tilts, -(-count // max(pieces, 1)))
+
+
+def in_chunks(function: Callable[[Any], Any], trees: Any, chunk: int) -> Any:
+    """function(trees) of arrays with one first axis, for `chunk` of its entries at a time."""
+    size = jax.tree.leaves(trees)[0].shape[0]
+    if chunk >= size:
+        return function(trees)
+
+    def parts(x: Any) -> Any:
+        width = [(0, -size % chunk), *[(0, 0)] * (x.ndim - 1)]
+        return xp.pad(x, width, mode="edge").reshape(-1, chunk, *x.shape[1:])
+
+    found = lax.map(function, jax.tree.map(parts, trees))
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:size], found)
 
 
 def log_psi(nodes: Nodes, power: Reals) -> Reals:

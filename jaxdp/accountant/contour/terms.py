@@ -122,23 +122,28 @@ def _log_of_one_more(re: Reals, im: Reals) -> tuple[Reals, Reals, Reals]:
     return 0.5 * log_square, xp.arctan2(im, 1.0 + re), modulus
 
 
-def turned_sum(stage: Stage, pair: Pair, turn: Reals) -> Reals:
-    """sum_k term_k e^(-i k turn) of a block: its real and imaginary part (2, lanes)."""
-    re, im = pair
+def turned_sums(stage: Stage, pairs: list[Pair], turn: Reals) -> Pair:
+    """sum_k term_k e^(-i k turn) of a block: real and imaginary parts (pairs, lanes)."""
     if stage.points <= FEW_POINTS:
         at = xp.asarray(np.arange(1.0 * stage.points)[:, None]) * turn
         c, s = xp.cos(at), xp.sin(at)
-        return xp.stack([xp.sum(re * c + im * s, 0), xp.sum(im * c - re * s, 0)])
+        parts = [(xp.sum(re * c + im * s, 0), xp.sum(im * c - re * s, 0)) for re, im in pairs]
+        real, imag = zip(*parts, strict=True)
+        return xp.stack(real), xp.stack(imag)
     near = 1 << (stage.points.bit_length() // 2)
     at = turn[:, None] * xp.asarray(np.arange(1.0 * near))
     far = turn[:, None] * xp.asarray(np.arange(0.0, stage.points, near))
-    parts = xp.stack([x.T.reshape(turn.size, -1, near) for x in pair], axis=1)
+    rows = [x.T.reshape(turn.size, -1, near) for pair in pairs for x in pair]
+    parts = xp.stack(rows, axis=1).reshape(turn.size, len(pairs), 2, -1, near)
     waves = xp.stack([xp.cos(at), xp.sin(at)], -1)
     waves, parts = lax.optimization_barrier((waves, parts))
-    found = xp.matmul(parts, waves[:, None], precision="highest")
-    real, imag = found[:, 0, :, 0] + found[:, 1, :, 1], found[:, 1, :, 0] - found[:, 0, :, 1]
-    c, s = xp.cos(far), xp.sin(far)
-    return xp.stack([xp.sum(real * c + imag * s, -1), xp.sum(imag * c - real * s, -1)])
+    found = xp.matmul(parts, waves[:, None, None], precision="highest")
+    real, imag = (
+        found[:, :, 0, :, 0] + found[:, :, 1, :, 1],
+        found[:, :, 1, :, 0] - found[:, :, 0, :, 1],
+    )
+    c, s = xp.cos(far)[:, None], xp.sin(far)[:, None]
+    return xp.sum(real * c + imag * s, -1).T, xp.sum(imag * c - real * s, -1).T
 
 
 def over_blocks(stage: Stage, blocks: Index | int, each: Callable[..., Any], start: Any) -> Any:

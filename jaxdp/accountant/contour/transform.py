@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jaxdp._core.namespace import lax, xp
+import numpy as np
+
+from jaxdp._core.namespace import lax, on_host, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.contour.nodes import Pair, Stage
@@ -17,6 +19,7 @@ from jaxdp.accountant.contour.nodes import Pair, Stage
 INNER = 256  # nodes of one product. measured: BLAS threads slow down larger ones
 AT_ONCE = 128  # points up to which one scan is faster than a matrix product. measured
 PRODUCT = 40.0  # ulps of a weight and a turn. derived: arguments of exp from -37
+NO_WEIGHT = 1e-30  # of a node, of a total of 1. derived: thousands are far below rounding
 BLOCK_PRODUCTS = 72.0  # ulps of a block's turns, a far and a near one. derived: 64 blocks
 
 
@@ -37,6 +40,8 @@ def prepared(weight: Pair, loss: Pair, step: Reals, stage: Stage) -> Powers:
     if stage.points <= AT_ONCE:
         return Powers(weight, loss, step, None, None, None, None)
     size = _near(stage.points)
+    if on_host(weight, loss):
+        weight, loss = _heavy(weight, loss)
     flat = _flat(loss)
     steps = xp.broadcast_to(step, weight[0].shape[1:]).reshape(-1, 1)
     tables = [
@@ -44,6 +49,17 @@ def prepared(weight: Pair, loss: Pair, step: Reals, stage: Stage) -> Powers:
         for k, n in ((1, size), (size, stage.points // size), (stage.points, stage.blocks))
     ]
     return Powers(weight, loss, step, _flat(weight), *tables)
+
+
+def _heavy(weight: Pair, loss: Pair) -> tuple[Pair, Pair]:
+    """The whole products of nodes, one after the other, beyond which no weight matters."""
+    matters = np.flatnonzero(np.max(np.hypot(*weight), axis=(1, 2)) > NO_WEIGHT)
+    if matters.size == 0:
+        return weight, loss
+    nodes = -(-(int(matters[-1]) + 1 - int(matters[0])) // INNER) * INNER
+    first = max(min(int(matters[0]), len(weight[0]) - nodes), 0)
+    part = slice(first, first + nodes)
+    return (weight[0][part], weight[1][part]), (loss[0][part], loss[1][part])
 
 
 def transform(powers: Powers, points: int, block: Index | int) -> Pair:

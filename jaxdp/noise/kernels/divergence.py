@@ -14,14 +14,14 @@ Subbotins 4e-11 at power 100 and 1e-8 at power 1,000.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.elementary import ULP, decay_means, log1p
+from jaxdp._numeric.elementary import ULP, decay_means, lifted, log1p
 from jaxdp._numeric.quadrature import accumulate_exponentials, graded_gauss_legendre
 
 # Nodes on each half of a piece. measured: 64 lose 3e-11 of a flipped Huber's, 96 nothing
@@ -62,14 +62,6 @@ P = TypeVar("P")
 Law = Callable[[P, Reals, Reals], tuple[Reals, Reals]]
 
 
-class _Halves(NamedTuple):
-    """Halves of pieces along a first axis: places origin + direction y, y from 0 to length."""
-
-    origin: Reals
-    direction: Reals
-    length: Reals
-
-
 def log1p_ratio(rate: Reals, s: Reals) -> Reals:
     """log(1 + s rate) / s for s >= 0; `rate` at s = 0."""
     value = log1p(s * rate)
@@ -90,25 +82,25 @@ def growth_ratio(x: Reals) -> Reals:
     return decay_means(-x)[1]
 
 
-def at_every_order(
-    formula: Callable[[Reals, Reals], Reals], shift: Reals, s: Reals, largest: Reals
-) -> Reals:
-    """The divergence of order 1 + s <= inf at any shift: `formula`(shift, s), or a bound by it.
+def renyi_of(noise: Any, shift: Reals, order: Reals) -> Reals:
+    """`Noise.renyi` of arrays of one shape, at any shift and order <= inf, or a bound.
 
-    log E[e^(s L)] is convex in s, and its slope is at most the `largest` loss. Where that is
-    finite, the line of that slope from s = 1e12 bounds it beyond. The line is exact if the largest
-    loss is an atom; for a logistic noise the divergence is log(s / 1e12) / s too high.
+    With s = order - 1, log E[e^(s L)] is convex in s, and its slope is at most the largest loss.
+    Where that is finite, the line of that slope from s = 1e12 bounds it beyond. The line is exact
+    if the largest loss is an atom; for a logistic noise the divergence is log(s / 1e12) / s too
+    high.
     """
+    s, largest = order - 1.0, noise._pure_epsilon(shift)
     usual = (largest > 0) & (shift < xp.inf) & (s < xp.inf)
     beyond = usual & (s > _LARGEST_EXCESS) & (largest < xp.inf)
     near = xp.where(beyond, _LARGEST_EXCESS, xp.where(usual, s, 1.0))
-    value = formula(xp.where(usual, shift, 1.0), near)
+    value = noise._divergence(xp.where(usual, shift, 1.0), near)
     share = _LARGEST_EXCESS / xp.where(beyond, s, 1.0)
     limit = xp.where(beyond, largest, 0.0)
     value = xp.where(beyond, limit - share * (limit - value), value)
     # No shift has no divergence of any order; an infinite order or shift has the largest loss.
     value = xp.where(usual, xp.minimum(value, largest), largest)
-    return xp.where(xp.isnan(s), xp.nan, value)
+    return lifted(xp.where(xp.isnan(s), xp.nan, value), largest > 0)
 
 
 def bound_of_differences(divergence: Reals, excess: Reals, rounding: float) -> Reals:
@@ -154,12 +146,17 @@ def divergence(
 
     point = parameters, shift, s, peak
     still = lax.stop_gradient(point)
-    halves = lax.stop_gradient(_halves(shift, width, s, kinks))
-    low, high = _ends(lambda t: exponent(still, t)[0], halves, looks)
+    origin, direction, longest = lax.stop_gradient(_halves(shift, width, s, kinks))
+
+    def places(y: Reals) -> Reals:
+        """Places at distances y, along a new first axis."""
+        return origin[None] + direction[None] * y
+
+    low, high = _ends(lambda y: exponent(still, places(y))[0], longest, looks)
     length = high - low
 
     def term(nodes: Reals) -> tuple[Reals, Reals]:
-        size, loss, grown = exponent(point, _places(halves, low[None] + length[None] * nodes))
+        size, loss, grown = exponent(point, places(low[None] + length[None] * nodes))
         factor = loss * decay_means(grown)[0] * -xp.expm1(-grown - loss)
         return size, factor * (length / width[None])[None]
 
@@ -177,7 +174,10 @@ def _of_rank(x: Reals, rank: int) -> Reals:
     return xp.reshape(x, (1,) * (rank - xp.ndim(x)) + xp.shape(x))
 
 
-def _halves(shift: Reals, width: Reals, s: Reals, kinks: tuple[Reals, ...]) -> _Halves:
+def _halves(
+    shift: Reals, width: Reals, s: Reals, kinks: tuple[Reals, ...]
+) -> tuple[Reals, Reals, Reals]:
+    """Halves of pieces along a first axis: places origin + direction y, y from 0 to length."""
     start = -0.5 * shift
     places = [xp.zeros_like(start), *(xp.broadcast_to(kink, start.shape) for kink in kinks)]
     breaks = xp.sort(xp.maximum(xp.stack(places), start[None]), axis=0)
@@ -186,23 +186,15 @@ def _halves(shift: Reals, width: Reals, s: Reals, kinks: tuple[Reals, ...]) -> _
     left = xp.concatenate([breaks[:1] - start[None], inner])
     right = xp.concatenate([inner, reach[None]])
     sides = xp.ones_like(breaks)
-    return _Halves(
-        xp.concatenate([breaks, breaks]),
-        xp.concatenate([-sides, sides]),
-        xp.concatenate([left, right]),
-    )
+    both = xp.concatenate([breaks, breaks]), xp.concatenate([-sides, sides])
+    return *both, xp.concatenate([left, right])
 
 
-def _places(halves: _Halves, y: Reals) -> Reals:
-    """Places at distances y, along a new first axis."""
-    return halves.origin[None] + halves.direction[None] * y
-
-
-def _ends(exponent: Callable[[Reals], Reals], halves: _Halves, looks: int) -> tuple[Reals, Reals]:
-    """Least and largest distance on each half that count."""
+def _ends(exponent: Callable[[Reals], Reals], longest: Reals, looks: int) -> tuple[Reals, Reals]:
+    """Least and largest distance on each half that count, of the exponent there."""
 
     def narrow(y: Reals) -> tuple[Reals, Reals]:
-        size = exponent(_places(halves, y))
+        size = exponent(y)
         counts = size >= xp.max(size, axis=0, keepdims=True) - _DROP
         before = xp.concatenate([y[:1], y[:-1]])
         after = xp.concatenate([y[1:], y[-1:]])
@@ -210,7 +202,7 @@ def _ends(exponent: Callable[[Reals], Reals], halves: _Halves, looks: int) -> tu
         return low, xp.max(xp.where(counts, after, 0.0), axis=0)
 
     def along(shares: np.ndarray) -> Reals:
-        return xp.asarray(shares).reshape(-1, *(1,) * halves.length.ndim)
+        return xp.asarray(shares).reshape(-1, *(1,) * longest.ndim)
 
     def look(state: tuple[Reals, Reals, Bools, Index]) -> tuple[Reals, Reals, Bools, Index]:
         low, high, _, count = state
@@ -222,5 +214,5 @@ def _ends(exponent: Callable[[Reals], Reals], halves: _Halves, looks: int) -> tu
         return state[2] & (state[3] < _LOOKS)
 
     first = np.append(0.0, np.exp(np.linspace(_LOG_NEAREST, 0.0, looks)))
-    ends = narrow(halves.length[None] * along(first))
+    ends = narrow(longest[None] * along(first))
     return lax.while_loop(on, look, (*ends, xp.ones((), bool), xp.zeros((), int)))[:2]

@@ -56,22 +56,6 @@ class _Numerators(NamedTuple):
     from_normal: dd.Double  # E - D^2 / 2
 
 
-class _Regimes(NamedTuple):
-    """One of them is True, or `rising` for NaN."""
-
-    tail: Bools  # 1: u > a
-    both_inside: Bools  # 2
-    falling: Bools  # 3: u < 0, v > a
-    rising: Bools  # 4: u > 0, v > a
-    left: Bools  # 5: u < -a
-
-
-class _Root(NamedTuple):
-    near: Reals  # |u|
-    gap: Reals  # a - |u|
-    width: Reals  # v - a
-
-
 def _numerators(at: Point) -> _Numerators:
     size = xp.abs(at.epsilon)
     ratio, step = dd.quotient(at.alpha, at.gamma, at.a), dd.quotient(at.shift, at.gamma, at.d)
@@ -93,16 +77,18 @@ def _numerators(at: Point) -> _Numerators:
     )
 
 
-def _regimes(at: Point, n: _Numerators) -> _Regimes:
+def _regimes(at: Point, n: _Numerators) -> tuple[Bools, Bools, Bools, Bools, Bools]:
+    """One of 1 (u > a), 2, 3 (u < 0, v > a), 4 (u > 0, v > a; or NaN) and 5 (u < -a) is True."""
     tail = n.to_tail <= 0
     left = (at.d > 2.0 * at.a) & (n.from_left < 0)
     both = (at.d < 2.0 * at.a) & (n.from_plateau < 0) & (n.from_edge < 0)
     inner = ~tail & ~left & ~both
     falling = inner & (at.shift > at.alpha) & (n.from_zero < 0)
-    return _Regimes(tail, both, falling, inner & ~falling, left)
+    return tail, both, falling, inner & ~falling, left
 
 
-def _rising_root(at: Point, n: _Numerators, rising: Bools) -> _Root:
+def _rising_root(at: Point, n: _Numerators, rising: Bools) -> tuple[Reals, Reals, Reals]:
+    """|u|, a - |u| and v - a of regime 4."""
     open_plateau = rising & (n.from_plateau > 0)
     root = xp.sqrt(2.0 * xp.where(open_plateau, n.from_plateau, 1.0))
     root = xp.where(open_plateau, root, xp.where(n.from_plateau > 0, 1.0, 0.0 * n.from_plateau))
@@ -114,24 +100,24 @@ def _rising_root(at: Point, n: _Numerators, rising: Bools) -> _Root:
     near = xp.where(wide, 2.0 * n.from_zero / beyond, root - reach)
     gap = 2.0 * xp.maximum(n.to_tail, 0.0) / xp.where(rising, at.d + root, 1.0)
     # |u| may come out an ulp below 0 at u = 0.
-    return _Root(xp.maximum(near, 0.0), gap, root)
+    return xp.maximum(near, 0.0), gap, root
 
 
-def _falling_root(at: Point, n: _Numerators, falling: Bools) -> _Root:
+def _falling_root(at: Point, n: _Numerators, falling: Bools) -> tuple[Reals, Reals, Reals]:
+    """The same of regime 3."""
     root = xp.sqrt(2.0 * xp.where(falling, xp.abs(at.epsilon) + n.product, 1.0))
-    return _Root(
-        near=-2.0 * n.from_zero / xp.where(falling, at.a + at.d + root, 1.0),
-        gap=2.0 * xp.maximum(n.from_left, 0.0) / xp.where(falling, root + at.d, 1.0),
-        width=2.0 * xp.maximum(n.from_edge, 0.0) / xp.where(falling, root + 2 * at.a, 1.0),
-    )
+    near = -2.0 * n.from_zero / xp.where(falling, at.a + at.d + root, 1.0)
+    gap = 2.0 * xp.maximum(n.from_left, 0.0) / xp.where(falling, root + at.d, 1.0)
+    return near, gap, 2.0 * xp.maximum(n.from_edge, 0.0) / xp.where(falling, root + 2 * at.a, 1.0)
 
 
 def place_of(at: Point) -> Place:
     """The place where the loss passes |epsilon|."""
     n = _numerators(at)
-    regimes = _regimes(at, n)
-    both, normal, size = regimes.both_inside, regimes.tail | regimes.left, xp.abs(at.epsilon)
-    rising, falling = _rising_root(at, n, regimes.rising), _falling_root(at, n, regimes.falling)
+    tail, both, falling, rising, left = _regimes(at, n)
+    normal, size = tail | left, xp.abs(at.epsilon)
+    near_rising, gap_rising, width_rising = _rising_root(at, n, rising)
+    near_falling, gap_falling, width_falling = _falling_root(at, n, falling)
 
     a_both = xp.where(both, at.a, 1.0)
     exponent_both = -0.5 * xp.where(both, n.from_plateau, 0.0)
@@ -141,25 +127,25 @@ def place_of(at: Point) -> Place:
     signed, rounding = dd.divide(n.from_normal, n.shift_ratio, normal)
     near_normal = xp.abs(signed)
     square = 0.5 * (near_normal * near_normal + at.a * at.a) + signed * rounding
-    normal_width = xp.where(regimes.tail, at.d, 2.0 * size / xp.where(normal, at.d, 1.0))
+    normal_width = xp.where(tail, at.d, 2.0 * size / xp.where(normal, at.d, 1.0))
 
     def pick(outer: Reals, two: Reals, three: Reals, four: Reals) -> Reals:
-        inside = xp.where(both, two, xp.where(regimes.falling, three, four))
+        inside = xp.where(both, two, xp.where(falling, three, four))
         return xp.where(normal, outer, inside)
 
     zero = xp.zeros_like(at.a)
-    near = pick(near_normal, near_both, falling.near, rising.near)
+    near = pick(near_normal, near_both, near_falling, near_rising)
     return Place(
-        below=regimes.left | both | regimes.falling,
+        below=left | both | falling,
         outside=normal,
         both_inside=both,
         near=near,
-        near_gap=pick(zero, gap_both, falling.gap, rising.gap),
+        near_gap=pick(zero, gap_both, gap_falling, gap_rising),
         far_gap=xp.where(both, far_decay / a_both, 0.0),
         far_decay=far_decay,
-        exponent=pick(square, exponent_both, at.a * falling.near, at.a * rising.near),
+        exponent=pick(square, exponent_both, at.a * near_falling, at.a * near_rising),
         lower=xp.where(normal, near, at.a),
-        width=pick(normal_width, zero, falling.width, rising.width),
+        width=pick(normal_width, zero, width_falling, width_rising),
     )
 
 

@@ -14,7 +14,7 @@ from jaxdp._core.compilation import jitted
 from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1p, round_up
-from jaxdp.noise.base import mirrored_log_delta
+from jaxdp.noise.base import mirrored_log_delta, ratio_of
 
 
 class Cells(NamedTuple):
@@ -118,11 +118,8 @@ def absolute_moment(width: Reals, cells: Cells, power: Reals) -> Reals:
     each = xp.concatenate([ones, rest], axis=-1) / order
     still = xp.where(power == 0, all_pieces.mass[n], 0.0)
     still = xp.where((power < 0) & (all_pieces.mass[n] > 0), xp.inf, still)
-    return (
-        (0.5 * width) ** power
-        * (xp.sum(_last(both, power) * each, axis=-1) + still)
-        / all_pieces.total
-    )
+    total = xp.sum(_last(both, power) * each, axis=-1) + still
+    return (0.5 * width) ** power * total / all_pieces.total
 
 
 def _overlaps(cells: Cells, k: Index, x: Reals, symmetric: bool) -> Reals:
@@ -140,20 +137,13 @@ def _overlaps(cells: Cells, k: Index, x: Reals, symmetric: bool) -> Reals:
     return xp.stack([forward, excess(xp.concatenate([cells.mass, none]), k)])
 
 
-def _ratio(width: Reals, shift: Reals) -> Reals:
-    """shift / width, rounded up; a positive one does not underflow to 0."""
-    ratio = round_up(shift / width, 2)
-    lost = (ratio == 0) & (shift > 0) & xp.isfinite(width)
-    return xp.where(lost, 4.0 * xp.finfo(xp.float64).tiny, ratio)
-
-
 @functools.partial(jitted, static_argnums=(4, 5))
 def log_delta(
     width: Reals, cells: Cells, shift: Reals, epsilon: Reals, steps: int, symmetric: bool
 ) -> Reals:
     """The largest excess over shifts up to `shift`, an upper bound; `steps` >= shift / width."""
     width, shift, epsilon = xp.broadcast_arrays(width, shift, epsilon)
-    ratio = _ratio(width, shift)
+    ratio = round_up(ratio_of(shift, width), 2)
     cell = lax.stop_gradient(xp.floor(xp.minimum(ratio, 1.0 * cells.mass.size)))
     part = xp.clip(ratio - cell, 0.0, 1.0)
     size = xp.abs(epsilon)
@@ -180,11 +170,8 @@ def log_delta(
     # A share of a cell that may be as small as a double can hold: not multiplied.
     small = (cell == 0) & (part > 0) & (cells.atom == 0)
     factor = xp.where(small, part, 1.0)
-    amount = (
-        xp.where(small, xp.max(there, axis=0), value)
-        / total
-        * (1.0 + (16.0 + cells.mass.size) * ULP)
-    )
+    amount = xp.where(small, xp.max(there, axis=0), value) / total
+    amount = amount * (1.0 + (16.0 + cells.mass.size) * ULP)
     log_value = xp.minimum(round_up(xp.log(factor) + xp.log(amount), 2), 0.0)
     log_value = xp.where(epsilon < 0, mirrored_log_delta(log_value, size, 1.0), log_value)
     return xp.where(xp.isnan(ratio + epsilon), xp.nan, log_value)

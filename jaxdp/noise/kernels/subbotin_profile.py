@@ -230,10 +230,6 @@ def _central_density(power: Reals) -> Reals:
     return xp.exp(beta * xp.log(power)) / (1.0 + gamma_excess(beta))
 
 
-def _log_density(t: Reals, power: Reals) -> Reals:
-    return xp.log(0.5 * _central_density(power)) - xp.abs(t) ** power / power
-
-
 @custom_jvp
 def quantile(u: Reals, power: Reals) -> Reals:
     """The t with P[T <= t] = u.
@@ -269,6 +265,6 @@ def _quantile_jvp(primals, tangents):
     size = -xp.abs(t)
     log_tail = log_survival(-size, power)
     by_power = jax.jvp(lambda p: log_survival(-size, p), (power,), (tangents[1],))[1]
-    density = _log_density(t, power)
+    density = xp.log(0.5 * _central_density(power)) - xp.abs(t) ** power / power
     drift = xp.sign(t) * xp.exp(log_tail - density) * by_power
     return t, xp.exp(-density) * tangents[0] + drift

@@ -2,14 +2,15 @@
 
 h(n) = n^2 / (2 s^2), n / s, or n alpha / gamma^2 + (n - start)_+^2 / (2 gamma^2): the discrete
 Gaussian, Laplace, flipped Huber (start alpha) and offset Gaussian (start 0), at any scale, and
-perhaps up to a bound. Rejection from blocks of W = ceil(unit / 2)
-numbers: a block k with probability proportional to exp(-(k / 2)^2 / 2) or exp(-k / 2), which
-dominates, a place j in it, uniform, a sign, and n = k W + j is taken with probability
-exp(h of the block - h(n)).
+perhaps up to a bound; or h of any log-concave noise, s as in `half_mass_width`. Rejection from
+blocks of W = ceil(s / 2) numbers: a block k with probability proportional to exp(-(k / 2)^2 / 2) or
+exp(-k / 2), which dominates (exp(1 - k / 2) for any log-concave noise), a place j in it, uniform, a
+sign, and n = k W + j is taken with probability exp(h of the block - h(n)).
 
 Blocks, places and signs are drawn without error. A comparison u < exp(-e) is made in float64
 from 32 bits of u where these decide it; else, once in 10^9, with 32 digits and 53 bits more. So a
-draw's law is within `ERROR` in total variation of the true one.
+draw's law is within `ERROR` in total variation of the true one. That of any log-concave noise is
+within it of the law of its log density as float64 computes that: see `CONCAVE_ERROR`.
 Source: Karney, Sampling exactly from the normal distribution, ACM TOMS 2016; Canonne, Kamath &
 Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020.
 """
@@ -28,19 +29,22 @@ from jax import lax
 
 from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import total_pair
-from jaxdp.noise.kernels.whole_laws import Candidate, WholeLaw, exp_pair, exponent, exponent_pair
+from jaxdp.noise.kernels.whole_laws import WholeLaw, exp_pair, exponent, exponent_pair
 
 # Total variation between a draw's law and the true one. derived: 1e-25 a refined comparison, and
 # thresholds of blocks to 2^-95, 180 of them
 ERROR = 2.0**-76
+# The same for any log-concave noise. derived: twice an error of 2^-41 of its log density, which may
+# lose 2^11 ulp
+CONCAVE_ERROR = 2.0**-40
 # Largest unit, in whole numbers. derived: k W + j stays exact in a double
 LARGEST_UNIT = 2.0**45
 # Relative error that a float64 exp(-e) is far below. derived: 4 (e + 2) ulp, e < 500
 _CERTAIN = 2.0**-40
+# Least exponent of a log-concave noise. chosen: above the rounding of log densities
+_BELOW = 2.0**-30
 # Blocks of either proposal. derived: beyond them less than 2^-95
 _BLOCKS = {"normal": 24, "exponential": 140}
-# Candidates for each draw that is wanted. derived: 4 % above one over the chance to be taken
-_CANDIDATES = {"normal": 1.25, "exponential": 1.33}
 # Number of draws from which on none is padded. chosen: a second of them
 _PADDED = 2**20
 # Candidates that one word counts. derived: its bits
@@ -85,7 +89,7 @@ def draw(key: Key, law: WholeLaw, shape: Shape) -> Reals:
     batch of laws, of that shape: each draw waits for its own.
     """
     shape = jnp.broadcast_shapes(shape, law.scale.shape)
-    one = all(x.ndim == 0 for x in jax.tree.leaves(law))
+    one = all(jnp.ndim(x) == 0 for x in jax.tree.leaves(law))
     if math.prod(shape) == 0:
         return jnp.zeros(shape)
     good = (law.scale > 0) & (law.scale <= LARGEST_UNIT)
@@ -99,12 +103,12 @@ def draw(key: Key, law: WholeLaw, shape: Shape) -> Reals:
     if one:
         values = _in_a_row(key, safe, count)
     else:
-        spare = jnp.ones(count - size)
         spread = jax.tree.map(
-            lambda x: jnp.concatenate([jnp.broadcast_to(x, shape).ravel(), spare]), safe
+            lambda x: jnp.pad(jnp.broadcast_to(x, shape).ravel(), (0, count - size), "edge"), safe
         )
         values = _one_by_one(key, spread, count)
-    return jnp.where(good, values[:size].reshape(shape), jnp.nan)
+    values = values[:size].reshape(shape)
+    return jnp.where(good & (values > -jnp.inf), values, jnp.nan)
 
 
 def padded_size(size: int) -> int:
@@ -115,8 +119,7 @@ def padded_size(size: int) -> int:
 
 @functools.partial(jax.jit, static_argnums=2)
 def _in_a_row(key: Key, law: WholeLaw, count: int) -> Reals:
-    share = _CANDIDATES[law.proposal]
-    least = int(share * count + 8.0 * math.sqrt(count))
+    least = int(law.candidates * count + 8.0 * math.sqrt(count))
     row = _ROW if least < 4 * _CHUNK else _CHUNK
     tried = row * (least // row + 1)
 
@@ -190,17 +193,22 @@ def _parts(words: jax.Array, law: WholeLaw) -> _Parts:
 
 
 def _decided(law: WholeLaw, parts: _Parts) -> Reals:
-    """Signed numbers by float64, NaN where refused; infinite where it decides nothing."""
+    """Signed numbers by float64, NaN where refused; infinite where it decides nothing.
+
+    -inf, which becomes NaN, where the density is above the one that dominates, or no number.
+    """
     high, _ = _thresholds(law.proposal)
     block, tie = jnp.zeros(parts.pick.shape, jnp.int32), parts.pick == _TOP
     for threshold in high[high < _TOP].tolist():
         block += (parts.pick >= threshold).astype(jnp.int32)
         tie |= parts.pick == threshold
     block = block.astype(jnp.float64)
-    chance = jnp.exp(-exponent(law, Candidate(block, parts.place, parts.size)))
+    size = exponent(law, block, parts.place, parts.size)
+    chance = jnp.exp(-size)
     taken = parts.first_bits + 2.0**-32 <= chance * (1.0 - _CERTAIN)
     is_open = ~taken & (parts.first_bits < chance * (1.0 + _CERTAIN)) | tie
-    return jnp.where(is_open & parts.fair, jnp.inf, _signed(law, parts, block, taken))
+    decided = jnp.where(is_open & parts.fair, jnp.inf, _signed(law, parts, block, taken))
+    return jnp.where(size >= -_BELOW, decided, -jnp.inf) if law.kind == "concave" else decided
 
 
 def _signed(law: WholeLaw, parts: _Parts, block: Reals, taken: Bools) -> Reals:
@@ -223,7 +231,7 @@ def _refined(key: Key, law: WholeLaw, parts: _Parts) -> tuple[Reals, Bools]:
         return block + reached.astype(jnp.float64)
 
     block = lax.fori_loop(0, highs.size, count_block, jnp.zeros(shape))
-    chance = exp_pair(exponent_pair(law, Candidate(block, parts.place, parts.size)))
+    chance = exp_pair(exponent_pair(law, block, parts.place, parts.size))
     rest = (more[1] >> np.uint64(11)).astype(jnp.float64) * 2.0**-85
     return block, total_pair(chance, -parts.first_bits, -rest).high > 0
 
@@ -239,3 +247,10 @@ def uniform_below(key: Key, count: Reals, shape: Shape) -> Reals:
     fair = words - rest <= np.uint64(2**64 - 1) - (size - np.uint64(1))
     first = jnp.argmax(fair, axis=0)
     return jnp.take_along_axis(rest, first[None], axis=0)[0].astype(jnp.float64)
+
+
+def by_weight(key: Key, weights: tuple[int, ...], shape: Shape) -> Reals:
+    """Indices of whole weights, each drawn by its share of their sum, which is 2^53 at most."""
+    ends = jnp.cumsum(jnp.asarray(weights, dtype=jnp.int64))
+    pick = uniform_below(key, jnp.asarray(float(sum(weights))), shape)
+    return 1.0 * jnp.searchsorted(ends, pick.astype(jnp.int64), side="right")

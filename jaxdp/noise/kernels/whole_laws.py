@@ -1,13 +1,13 @@
 """Laws of whole numbers proportional to exp(-h(|n|)), and h relative to a block's value.
 
-h(n) = n^2 / (2 s^2), n / s, or n alpha / gamma^2 + (n - start)_+^2 / (2 gamma^2); blocks of W =
-ceil(unit / 2) numbers, see `whole_draws`.
+h(n) = n^2 / (2 s^2), n / s, n alpha / gamma^2 + (n - start)_+^2 / (2 gamma^2), or any convex one;
+blocks of W = ceil(s / 2) numbers, see `whole_draws`.
 """
 
 from __future__ import annotations
 
 import decimal
-from typing import Literal, NamedTuple, final
+from typing import Any, Literal, final
 
 import jax
 import numpy as np
@@ -67,7 +67,9 @@ def _quarters(count: Reals) -> Double:
     return Double(xp.take(high, index), xp.take(low, index))
 
 
-Kind = Literal["normal", "exponential", "huber", "offset"]
+Kind = Literal["normal", "exponential", "huber", "offset", "concave"]
+# Widening of the proposal of a log-concave noise. chosen: above a density's error in mass
+_ROOM = 1.0 + 2.0**-20
 
 
 @final
@@ -75,14 +77,17 @@ Kind = Literal["normal", "exponential", "huber", "offset"]
 class WholeLaw:
     """h of one kind with its scale s, up to `bound`, at least 0; all numbers if None.
 
-    "huber" and "offset" with alpha and gamma as well, s = gamma^2 / alpha.
+    "huber" and "offset" with alpha and gamma as well, s = gamma^2 / alpha; "concave" with a
+    log-concave `noise`, of which h is -log of the density at multiples of `fine`.
     """
 
     kind: Kind = static()
     scale: Reals
-    alpha: Reals
-    gamma: Reals
+    alpha: Any = None
+    gamma: Any = None
     bound: Reals | None = None
+    noise: Any = None
+    fine: Any = None
 
     @property
     def proposal(self) -> str:
@@ -90,45 +95,62 @@ class WholeLaw:
         return "normal" if self.kind == "normal" else "exponential"
 
     @property
-    def start(self) -> Reals:
-        """First number with a quadratic term in h."""
-        return self.alpha if self.kind == "huber" else xp.zeros(())
+    def candidates(self) -> float:
+        """Candidates for each draw: 4 % above one over the chance that one is taken."""
+        return {"normal": 1.25, "concave": 3.6}.get(self.kind, 1.33)
 
 
-class Candidate(NamedTuple):
-    """A block, a place in it, and the block's size."""
+def half_mass_width(noise: Any) -> Reals:
+    """s = 1 / (2 g(0)), enlarged, of a symmetric log-concave density g.
 
-    block: Reals
-    place: Reals
-    size: Reals
+    g(x) <= g(0) exp(1 - x / s): with r = log g(0) / g(x), the chord of log g from 0 to x has a mass
+    of x g(0) (1 - e^-r) / r, at most 1/2, and r / (1 - e^-r) <= 1 + r.
+    """
+    return 0.5 * _ROOM * xp.exp(-noise.log_density(xp.zeros(())))
 
 
-def exponent(law: WholeLaw, candidate: Candidate) -> Reals:
-    """h(n) - h of the block, a sum of parts that are not negative: relative error 8 ulp."""
-    k, j, size = candidate
+def law_of(noise: Any, kind: Kind, fine: Reals) -> WholeLaw:
+    """The law of a log-concave noise at the multiples of `fine`, or of noise of one scale."""
+    if kind != "concave":
+        return WholeLaw(kind, noise.scale / fine)
+    return WholeLaw(kind, half_mass_width(noise) / fine, noise=noise, fine=fine)
+
+
+def exponent(law: WholeLaw, k: Reals, j: Reals, size: Reals) -> Reals:
+    """h(n) - h of the block k of a size, at place j: parts >= 0 to a relative error of 8 ulp."""
+    if law.kind == "concave":
+        here = law.noise.log_density((k * size + j) * law.fine)
+        return 1.0 + law.noise.log_density(xp.zeros(())) - here - 0.5 * k
     beyond = (j + k * (size - 0.5 * law.scale)) / law.scale
     if law.kind == "normal":
         return 0.5 * beyond * (beyond + k)
     if law.kind == "exponential":
         return beyond
-    return beyond + 0.5 * (xp.maximum(k * size + j - law.start, 0.0) / law.gamma) ** 2
+    tail = k * size + j - _start(law)
+    return beyond + 0.5 * (xp.maximum(tail, 0.0) / law.gamma) ** 2
 
 
-def exponent_pair(law: WholeLaw, candidate: Candidate) -> Double:
-    """`exponent` to 1e-30."""
-    k, j, size = candidate
+def _start(law: WholeLaw) -> Any:
+    """First number with a quadratic term in h."""
+    return law.alpha if law.kind == "huber" else 0.0
+
+
+def exponent_pair(law: WholeLaw, k: Reals, j: Reals, size: Reals) -> Double:
+    """`exponent` to 1e-30; "concave": as it is, but not below 0."""
     everywhere = xp.ones(k.shape, bool)
     zero = xp.zeros(k.shape)
 
     def exactly(x: Reals) -> Double:
         return Double(xp.broadcast_to(x, k.shape), zero)
 
+    if law.kind == "concave":
+        return exactly(xp.maximum(exponent(law, k, j, size), 0.0))
     inside = size - 0.5 * law.scale
     n = k * size + j
     if law.kind in ("huber", "offset"):
         slope = _ratio_pair(law, k.shape)
         centre = total_pair(product(exactly(n), slope), -0.5 * k)
-        outside = total_pair(exactly(n), exactly(-law.start))
+        outside = total_pair(exactly(n), exactly(zero - _start(law)))
         share = divide(outside, exactly(law.gamma), outside.high > 0)
         square = scaled(product(share, share), 0.5)
         return total_pair(centre, Double(*(xp.where(outside.high > 0, x, 0.0) for x in square)))

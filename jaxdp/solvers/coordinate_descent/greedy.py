@@ -112,10 +112,11 @@ def planned(
     words: tuple[int, str, str, str, str],
     choices: tuple[object, object],
 ) -> GreedyPlan:
-    """The plan of `coordinate_descent.plan` with `order="greedy"`.
+    """The plan of `coordinate_descent.plan` with `order="greedy"`; noise in proportion to C_j.
 
-    sizes: passes and updates, one a coordinate if None. words: records, iterate, relation,
-    accounting, release. choices: noise and step, as given.
+    steps: step / M_j. clips: thresholds and sensitivities. sizes: passes and updates, one a
+    coordinate if None. words: records, iterate, relation, accounting, release. choices: noise and
+    step, as given.
     """
     records, iterate, relation, accounting, release = words
     noise, step = choices
@@ -125,26 +126,10 @@ def planned(
         )
     passes, updates = sizes
     updates = steps.size if updates is None else checks.positive_integer("updates", updates)
-    return _calibrated(budget, steps, clips, passes * updates, spent, (records, relation, release))
-
-
-def _calibrated(
-    budget: Budget,
-    steps: Vector,
-    clips: tuple[Vector, Vector],
-    updates: int,
-    spent: Drawn | None,
-    words: tuple[int, str, str],
-) -> GreedyPlan:
-    """The plan whose selections and noise keep a budget; the noise is in proportion to C_j.
-
-    steps: step / M_j. clips: thresholds and sensitivities. words: records, relation, release.
-    """
-    clip, sensitivities = clips
-    lattice.require(words[2], Gaussian(1.0))
-    shaped = GreedyPlan(
-        steps, clip, sensitivities, sensitivities, xp.ones(()), spent, updates, *words
-    )
+    updates, (clip, sensitivities) = passes * updates, clips
+    lattice.require(release, Gaussian(1.0))
+    arrays = steps, clip, sensitivities, sensitivities, xp.ones(()), spent
+    shaped = GreedyPlan(*arrays, updates, records, relation, release)
     budget = left_for_exact(budget, shaped.sampling_error)
     before = None if spent is None else spent.exact
     mu = largest_gdp(budget).mu

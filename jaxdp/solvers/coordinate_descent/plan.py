@@ -1,10 +1,10 @@
 """Everything that privacy depends on, decided before a record is read.
 
 relation: replacing a record moves the mean gradient by 2 C_j / n, adding or removing one by C_j / n
-    with n public and fixed in the mean. Neither holds if n is not public. clip: one number C stands
-for C_j = C sqrt(M_j / sum M) (Mangold et al., section 5). order: the sequence is drawn from the
-key, independently of the data ("greedy": see there), and the noise is calibrated
-    to it, so that no draw overspends, as noise for the expected visits may.
+    with n public and fixed in the mean. Neither holds if n is not public.
+clip: one number C stands for C_j = C sqrt(M_j / sum M) (Mangold et al., section 5).
+order: the sequence is drawn from the key, independently of the data ("greedy": see there), and the
+    noise is calibrated to it: no draw overspends, as noise for the expected visits may.
 allocation, with l_j the sensitivity: scale_j^2 proportional to l_j sqrt(M_j + l2) ("winid", least
     noise in the objective; l2 belongs to the penalty), l_j^2 ("spr", Mangold et al.: equal cost per
     update), l_j ("inid", the i.n.i.d. paper: least total variance), 1 ("iid").

@@ -18,13 +18,10 @@ from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import ULP
 from jaxdp.design.allocate import allocation_shape
+from jaxdp.design.families import CONTINUOUS as NOISES
+from jaxdp.design.families import scaled
 from jaxdp.noise.base import Noise
-from jaxdp.noise.flipped_huber import FlippedHuber
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.histogram import Histogram
-from jaxdp.noise.laplace import Laplace
-from jaxdp.noise.offset_gaussian import OffsetGaussian
-from jaxdp.noise.truncated_laplace import TruncatedLaplace
+from jaxdp.noise.lattice_draws import require_drawable
 from jaxdp.solvers import lattice
 from jaxdp.solvers.penalties import Penalty
 from jaxdp.solvers.problems import Smoothness
@@ -32,9 +29,6 @@ from jaxdp.solvers.problems import Smoothness
 # What `plan` takes; see there and its module.
 ORDERS = ("permutation", "cyclic", "iid", "greedy")
 ALLOCATIONS = ("winid", "spr", "inid", "iid")
-NOISES = ("gaussian", "laplace")
-# Noises whose worst shift is the largest, and a `Histogram`, whose worst is composed.
-_LOG_CONCAVE = (Gaussian, Laplace, FlippedHuber, OffsetGaussian, TruncatedLaplace, Histogram)
 
 # Random words of a turn. chosen: few turns sort the coordinates of a plan
 _WORDS = 1024
@@ -131,13 +125,9 @@ def _words(key: Key, count: int) -> Any:
 def noise_of(noise: str | Noise, release: str) -> Noise:
     """The noise that the scales multiply, one that can be drawn as `release` says."""
     if isinstance(noise, str):
-        checks.one_of("noise", noise, NOISES)
-        noise = Gaussian(1.0) if noise == "gaussian" else Laplace(1.0)
-    if not isinstance(noise, _LOG_CONCAVE):
-        raise ValueError(
-            "noise must be a name, a log-concave noise on the reals (its largest shift is its "
-            f"worst) or a Histogram, got {type(noise).__name__}"
-        )
+        return noise_of(scaled(checks.one_of("noise", noise, NOISES), 1.0), release)
+    # Their largest shift is their worst; that of a `Histogram` is composed.
+    require_drawable(noise, exact=True, reals=True)
     if any(jnp.ndim(leaf) for leaf in jax.tree.leaves(noise)):
         raise ValueError("noise must have scalar parameters: the plan scales it")
     lattice.require(release, noise)
@@ -153,4 +143,4 @@ def scale_shape(
     if allocation == "winid":
         added = 0.0 if penalty is None else penalty.curvature
         weights = 1.0 / (curvature + added)
-    return allocation_shape("gaussian", sensitivities, weights, xp.asarray(2.0), method)
+    return allocation_shape(2, sensitivities, weights, xp.asarray(2.0), method)

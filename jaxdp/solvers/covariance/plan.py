@@ -7,7 +7,7 @@ not negative) by 1.
 
 from __future__ import annotations
 
-from typing import NamedTuple, final
+from typing import final
 
 import jax.numpy as jnp
 
@@ -17,18 +17,17 @@ from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp.design.allocate import allocate
+from jaxdp.design.allocate import allocate, level_of
+from jaxdp.design.families import CONTINUOUS as FAMILIES
+from jaxdp.design.families import norm_of, scaled
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
-from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
-from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
+from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.mechanism import Mechanism
-from jaxdp.noise.laplace import Laplace
 from jaxdp.solvers import lattice
 
 # What `plan` takes; see there.
 METHODS = ("goe", "iid", "inid")
-FAMILIES = ("gaussian", "laplace")
 # Largest bound, and feature. derived: its square is finite
 LARGEST = 1e150
 
@@ -57,8 +56,8 @@ class Plan:
     @property
     def guarantee(self) -> Drawn:
         """A GDP, or one Laplace at the sum of all shifts, with the sampling error."""
-        normal = self.family == "gaussian"
-        exact = GDP(self.ratio) if normal else Mechanism(Laplace(1.0), self.ratio)
+        normal = norm_of(self.family) == 2
+        exact = GDP(self.ratio) if normal else Mechanism(scaled(self.family, 1.0), self.ratio)
         return Drawn(exact, self.sampling_error)
 
 
@@ -105,19 +104,22 @@ def plan(
     """
     budget = budget if isinstance(budget, GDP) else as_budget(budget)
     _check_choices(method, family, relation, entry_bounds)
-    lattice.require(release, Laplace(1.0))
+    lattice.require(release, scaled(family, 1.0))
     dimension = checks.positive_integer("dimension", dimension)
     records = checks.positive_integer("records", records)
     if isinstance(budget, Budget):
         budget = left_for_exact(budget, _sampling_error(dimension, release))
     bound = checks.real("row_bound", row_bound, 0.0, LARGEST, open_lower=True)
-    level = _level(budget, family)
+    level = level_of(family, budget)
     clipped = None if entry_bounds is None else _entry_bounds(entry_bounds)
-    shifts = _Shifts(bound**2, clipped, dimension, share_of_mean(records), relation)
+    share, is_replaced = share_of_mean(records), relation == "replace_one"
     if method == "inid":
-        scales = _scales_by_entry(family, shifts, budget)
+        bounds = jnp.array([0.5, 1.0]) * (bound**2 * share) if clipped is None else clipped * share
+        scales = _scales_by_entry(family, bounds, dimension, is_replaced, budget)
     else:
-        scales = _scales_at_once(family, method, shifts, level)
+        shape = jnp.array([jnp.sqrt(0.5), 1.0]) if method == "goe" else jnp.ones(2)
+        size = _joint_shift(family, bound**2 * share, dimension, is_replaced)
+        scales = round_up(shape * size / level, 8)
     scales = checks.noise_scale("scales of the noise for this row_bound and budget", scales)
     return Plan(scales, level, bound, clipped, dimension, records, family, relation, release)
 
@@ -130,7 +132,7 @@ def _check_choices(method: str, family: str, relation: str, entry_bounds: ArrayL
     checks.one_of("method", method, METHODS)
     checks.one_of("family", family, FAMILIES)
     checks.one_of("relation", relation, SOLVER_RELATIONS)
-    if method == "goe" and family != "gaussian":
+    if method == "goe" and norm_of(family) != 2:
         raise ValueError(f"method 'goe' is Gaussian, got family {family!r}")
     if entry_bounds is not None and method != "inid":
         raise ValueError(f"entry_bounds belong to method 'inid', got method {method!r}")
@@ -143,41 +145,21 @@ def _entry_bounds(entry_bounds: ArrayLike) -> Vector:
     return bounds
 
 
-class _Shifts(NamedTuple):
-    """Changes that a record can make: norm and entries of x x^T, and its share of the mean."""
-
-    square: Reals
-    entries: Vector | None  # (off, diagonal), if clipped
-    dimension: int
-    share: float
-    relation: str
-
-    @property
-    def replaced(self) -> bool:
-        """True if neighbours differ in a record that is replaced."""
-        return self.relation == "replace_one"
-
-
-def _scales_by_entry(family: str, shifts: _Shifts, budget: Budget | GDP) -> Vector:
+def _scales_by_entry(
+    family: str, bounds: Vector, dimension: int, is_replaced: bool, budget: Budget | GDP
+) -> Vector:
     """(off, diagonal): every entry of the upper triangle is taken to reach its own bound."""
-    entry_shifts = jnp.array([0.5, 1.0]) * (shifts.square * shifts.share)
-    bounds = entry_shifts if shifts.entries is None else shifts.entries * shifts.share
-    sensitivities = bounds * jnp.array([2.0, 1.0]) if shifts.replaced else bounds
-    d = shifts.dimension
-    counts = jnp.array([0.5 * d * (d - 1), 1.0 * d])
+    sensitivities = bounds * jnp.array([2.0, 1.0]) if is_replaced else bounds
+    counts = jnp.array([0.5 * dimension * (dimension - 1), 1.0 * dimension])
     return allocate(family, sensitivities, budget, counts=counts)
 
 
-def _scales_at_once(family: str, method: str, shifts: _Shifts, level: Reals) -> Vector:
-    """(off, diagonal), at the joint sensitivity of the upper triangle."""
-    square = shifts.square * shifts.share
-    if family == "gaussian":
+def _joint_shift(family: str, square: Reals, dimension: int, is_replaced: bool) -> Reals:
+    """Change of the upper triangle by a record, in the norm of the noise's kind."""
+    if norm_of(family) == 2:
         # |x x^T - y y^T|_F^2 = |x|^4 + |y|^4 - 2 (x y)^2; the upper triangle is below it.
-        size = (2.0**0.5 if shifts.replaced else 1.0) * square
-    else:
-        size = 0.5 * (shifts.dimension + 1) * (2.0 if shifts.replaced else 1.0) * square
-    shape = jnp.array([jnp.sqrt(0.5), 1.0]) if method == "goe" else jnp.ones(2)
-    return round_up(shape * size / level, 8)
+        return (2.0**0.5 if is_replaced else 1.0) * square
+    return 0.5 * (dimension + 1) * (2.0 if is_replaced else 1.0) * square
 
 
 def share_of_mean(records: int) -> float:
@@ -187,11 +169,3 @@ def share_of_mean(records: int) -> float:
     products, and shortened rows, by another few n ulp.
     """
     return (1.0 + (records**2 + 8.0 * records) * ULP) / records
-
-
-def _level(budget: Budget | GDP, family: str) -> Reals:
-    if isinstance(budget, Budget):
-        return largest_gdp(budget).mu if family == "gaussian" else largest_laplace_ratio(budget)
-    if family != "gaussian":
-        raise ValueError(f"budget of a {family} must be a Budget, got {type(budget).__name__}")
-    return budget.mu

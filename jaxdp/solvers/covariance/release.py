@@ -14,8 +14,7 @@ from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape, Vector
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.laplace import Laplace
+from jaxdp.design.families import norm_of, scaled
 from jaxdp.solvers import lattice
 from jaxdp.solvers.covariance.plan import LARGEST, Plan
 
@@ -93,10 +92,7 @@ def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
 
 
 def shortened(features: Reals, row_bound: Reals) -> Reals:
-    """Rows (n, d) of norm at most `row_bound`: longer ones are scaled down to it.
-
-    Of known rows by NumPy: their number would be compiled.
-    """
+    """Rows (n, d), those of a norm above `row_bound` scaled down to it; known ones by NumPy."""
     lib: Any = np if checks.all_concrete(features, row_bound) else jnp
     features, row_bound = map(lib.asarray, (features, row_bound))
     norms = lib.linalg.norm(features, axis=1, keepdims=True)
@@ -149,12 +145,12 @@ def noisy(moment: Reals, plan: Plan, key: Key) -> Reals:
     """The second moment with the plan's noise; of known ones by NumPy, whatever their dimension."""
     on = np.eye(plan.dimension, dtype=bool)
     scales = checks.guard(plan.scales)
-    noise = Gaussian(1.0) if plan.family == "gaussian" else Laplace(1.0)
+    noise = scaled(plan.family, 1.0)
     if plan.release == "float":
         drawn = xp.where(on, scales[1], scales[0]) * noise.sample(key, on.shape)
         return _mirrored(moment + drawn)
     entries = plan.dimension * (plan.dimension + 1) / 2
-    ratio = plan.ratio / (entries**0.5 if plan.family == "gaussian" else entries)
+    ratio = plan.ratio / (entries ** (1.0 / norm_of(plan.family)))
     # The upper triangle in a row.
     upper = np.triu_indices(plan.dimension)
     each = xp.where(upper[0] == upper[1], scales[1], scales[0])

@@ -18,33 +18,21 @@ from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp.composition.privacy_loss import privacy_loss
 from jaxdp.design.allocate import allocate
+from jaxdp.design.families import ALLOCATED as FAMILIES
+from jaxdp.design.families import CONTINUOUS, MEMBERS, norm_of, scaled
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
-from jaxdp.noise.discrete_gaussian import DiscreteGaussian
-from jaxdp.noise.discrete_histogram import DiscreteHistogram
-from jaxdp.noise.discrete_laplace import DiscreteLaplace
-from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.histogram import Histogram
-from jaxdp.noise.laplace import Laplace
+from jaxdp.noise.histogram import Weighted
+from jaxdp.noise.lattice_draws import require_drawable
 from jaxdp.released import whole_noise_error
 
 # Ratio of the levels of squares and values, with Gaussian noise: a record's two sums of a column
 # move by sqrt(z^2 + (.8 (2 z^2 - 1))^2) together. chosen: no two records differ by more than 2, as
 # for the values alone; a smaller ratio is 2 % worse on wine, iris and breast cancer
 _SQUARES = 0.8
-# What `plan` takes; see there.
-_FAMILIES = {
-    "gaussian": Gaussian,
-    "laplace": Laplace,
-    "discrete_gaussian": DiscreteGaussian,
-    "discrete_laplace": DiscreteLaplace,
-}
-FAMILIES = tuple(_FAMILIES)
-# Noises on the integers.
-_LATTICE = (DiscreteGaussian, DiscreteLaplace, DiscreteHistogram)
 
 
 @final
@@ -71,7 +59,7 @@ class Plan:
     @property
     def square_levels(self) -> int:
         """K: the second sums are of round(K (2 z^2 - 1)). Fewer than L with Gaussian noise."""
-        return _square_levels(self.levels, isinstance(self.sum_noise, Gaussian))
+        return _square_levels(self.levels, _by_length(self.sum_noise))
 
     @property
     def sampling_error(self) -> Reals:
@@ -81,12 +69,12 @@ class Plan:
     @property
     def guarantee(self) -> Drawn:
         """Guarantee of all tables and sums, a GDP for Gaussian noise, sampling error included."""
-        together = isinstance(self.sum_noise, Gaussian)
+        together = _by_length(self.sum_noise)
         parts = _releases(self.categories, self.levels, self.relation, together)
         noises = (self.count_noise, self.sum_noise)
         releases = [(noise, *part) for noise, part in zip(noises, parts, strict=True) if noise]
         losses: list[Any]
-        if all(isinstance(noise, Gaussian) for noise, _, _ in releases):
+        if all(_by_length(noise) for noise, _, _ in releases):
             losses = [count * GDP(shift / noise.scale) for noise, shift, count in releases]  # pyright: ignore[reportAttributeAccessIssue]
         else:
             losses = [count * privacy_loss(Mechanism(n, shift)) for n, shift, count in releases]
@@ -142,13 +130,13 @@ def plan(
     lower, upper = _bounds(feature_bounds, continuous)
     if isinstance(noise, str):
         checks.one_of("noise", noise, FAMILIES)
-        if "gaussian" in noise and bool(budget.delta == 0):
+        if norm_of(noise) == 2 and bool(budget.delta == 0):
             raise ValueError(f"noise {noise!r} needs delta > 0: take a Laplace")
-        error = _sampling_error((_FAMILIES[noise](1.0),) * 2, classes, values)
+        error = _sampling_error((scaled(noise, 1.0),) * 2, classes, values)
         scales = _calibrated(left_for_exact(budget, error), noise, values, levels, relation)
     else:
         scales = _from_noise(noise, continuous)
-    if relation == "replace_one" and isinstance(scales[1], Histogram | DiscreteHistogram):
+    if relation == "replace_one" and isinstance(scales[1], Weighted):
         raise ValueError("noise['sums'] must be log-concave under relation 'replace_one'")
     calibrated = Plan(*scales, lower, upper, classes, values, levels, relation)
     if not isinstance(noise, str):
@@ -188,6 +176,11 @@ def _sampling_error(
     return error + whole_noise_error(noises[1], 2 * classes * continuous)
 
 
+def _by_length(noise: Noise | None) -> bool:
+    """True for noise by which a vector's Euclidean length counts: Gaussian."""
+    return noise is not None and noise.norm == 2
+
+
 def _square_levels(levels: int, together: bool) -> int:
     return max(int(_SQUARES * levels), 1) if together else levels
 
@@ -214,14 +207,14 @@ def _releases(
 def _calibrated(
     budget: Budget, family: str, categories: tuple[int, ...], levels: int, relation: str
 ) -> tuple[Noise, Noise | None]:
-    parts = _releases(categories, levels, relation, family == "gaussian")
+    parts = _releases(categories, levels, relation, MEMBERS[family].norm == 2)
     if parts[1][1] == 0:
         parts = parts[:1]
     shifts, counts = (jnp.array(x, dtype=jnp.float64) for x in zip(*parts, strict=True))
     weights = jnp.array([1.0, 1.0 / levels**2])[: len(parts)]
     scales = allocate(family, shifts, budget, weights, counts=counts)
-    build = _FAMILIES[family]
-    noises = [build(checks.noise_scale("scale of the noise", scale)) for scale in scales]
+    scales = [checks.noise_scale("scale of the noise", scale) for scale in scales]
+    noises = [scaled(family, scale) for scale in scales]
     return noises[0], noises[1] if len(parts) == 2 else None
 
 
@@ -230,11 +223,13 @@ def _from_noise(noise: Mapping[str, Noise], continuous: int) -> tuple[Noise, Noi
     if set(noise) != wanted:
         raise ValueError(f"noise must map {sorted(wanted)} to noises, got {sorted(noise)}")
     for name, value in noise.items():
-        if not isinstance(value, (Gaussian, Laplace, *_LATTICE)):
+        if not (value.on_integers or value.norm):
+            names = ", ".join(MEMBERS[family].__name__ for family in CONTINUOUS)
             raise ValueError(
-                f"noise[{name!r}] must be Gaussian, Laplace (both are rounded) or a noise on the "
-                f"integers, got {type(value).__name__}"
+                f"noise[{name!r}] must be {names} (which are rounded) or a noise on the integers, "
+                f"got {type(value).__name__}"
             )
+        require_drawable(value)
     return noise["counts"], noise.get("sums")
 
 

@@ -8,7 +8,6 @@ import mpmath as mp
 import numpy as np
 import oracle
 import pytest
-from differences import check_gradient
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from references import expected, records
@@ -135,18 +134,11 @@ def test_three_laplaces_are_below_one_of_all():
         assert value < dp.Laplace(1.0).log_delta(3.0, epsilon)
 
 
-def test_no_release_and_beyond_the_largest_loss():
-    nothing = 0 * loss_of(dp.Laplace(1.0))
-    assert nothing.delta(0.0) == 0
-    np.testing.assert_allclose(nothing.delta(-1.0), 1 - np.exp(-1), rtol=1e-12)
+def test_beyond_the_largest_loss():
     ten = 10 * loss_of(dp.Laplace(2.0))
     assert ten.delta(5.1) == 0
     assert ten.delta(4.999) > 0
-
-
-def test_epsilon_at_delta_0():
-    assert (10 * loss_of(dp.Laplace(2.0))).epsilon(0.0) <= 5.0 * (1 + 1e-9)
-    assert (loss_of(dp.Gaussian(1.0))).epsilon(0.0) == np.inf
+    assert loss_of(dp.Gaussian(1.0)).epsilon(0.0) == np.inf
 
 
 @settings(deadline=None, max_examples=4)
@@ -215,14 +207,6 @@ def test_batches_of_any_shape():
     np.testing.assert_allclose(table, jnp.broadcast_to(some[:2, None], (2, 4)), rtol=1e-13)
     none = 20 * loss_of(dp.Gaussian(jnp.ones((0, 3))))
     assert none.log_delta(1.0).shape == none.epsilon(0.1).shape == (0, 3)
-
-
-@pytest.mark.parametrize("noise", [dp.Gaussian, pytest.param(dp.Laplace, marks=pytest.mark.long)])
-def test_gradients(noise):
-    def log_delta(scale, shift, epsilon):
-        return (20.0 * loss_of(noise(scale), shift)).log_delta(epsilon)
-
-    check_gradient(log_delta, (3.1, 1.0, 1.7), rtol=1e-4, step=1e-4)
 
 
 def test_traced_counts_and_bad_input():

@@ -203,14 +203,39 @@ def test_settled_entries_of_a_batch_ask_no_engine(monkeypatch):
         return 1000 * dp.privacy_loss(mechanism)
 
     @in_float64
-    def signs(*scales):
+    def excess(scales, done):
         search = calibrate._begun(build, BUDGET, np.full(3, 1e3), np.full(3, 1e-3))
-        return [np.asarray(search.sign(np.array(x))) for x in scales]
+        return calibrate._rough_excess(search, np.array(scales), np.array(done))
 
-    first, second = signs([1.5, 1.6, 1.7], [1.5, 1.55, 1.7])
+    first = excess([1.5, 1.6, 1.7], [False, False, False])
+    second = excess([1.5, 1.55, 1.7], [True, False, True])
     assert lanes == [3, 1]
-    assert list(second[[0, 2]]) == list(first[[0, 2]])
+    assert np.isnan(second[[0, 2]]).all()
     assert second[1] > first[1]
+
+
+def test_a_batch_of_budgets_is_searched_from_its_neighbours(monkeypatch):
+    lanes, evaluated = [], contour._bounds
+
+    def counted(question, stage, batch, *rest):
+        lanes.append(batch.value.size)
+        return evaluated(question, stage, batch, *rest)
+
+    monkeypatch.setattr(contour, "_bounds", counted)
+    epsilon = np.geomspace(0.5, 4.0, 24)[::-1].reshape(2, 12)
+
+    def least(epsilon):
+        def build(scale):
+            mechanism = dp.Mechanism(dp.Gaussian(scale), 1.0, 0.01, "remove")
+            return 100 * dp.privacy_loss(mechanism)
+
+        return np.asarray(dp.calibrate(build, (epsilon, 1e-6)))
+
+    together = least(epsilon)
+    assert sum(lanes) < 7 * epsilon.size
+    for index in [(0, 0), (0, 5), (1, 11)]:
+        alone = least(epsilon[index])
+        assert abs(together[index] / alone - 1.0) < 8e-10
 
 
 @pytest.mark.long

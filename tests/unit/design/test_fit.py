@@ -133,6 +133,20 @@ def test_the_best_subbotin_of_ten_coordinates():
     assert (10 * dp.privacy_loss(dp.Mechanism(noise, 1.0))).delta(8.0) <= 1e-6
 
 
+@pytest.mark.parametrize(
+    "family", ["subbotin", pytest.param("truncated_laplace", marks=pytest.mark.long)]
+)
+def test_a_traced_member_meets_the_budget_after_its_rounding(family):
+    """Scale and shape in float32; with the sensitivity as it is, delta was 1e-4 of itself above."""
+    fit = jax.jit(lambda epsilon, delta: dp.fit_noise(family, (epsilon, delta), 1.0))
+    random = np.random.default_rng(2)
+    for _ in range(40):
+        epsilon = np.float32(np.exp(random.uniform(-3.0, 2.3)))
+        delta = np.float32(10.0 ** random.uniform(-30.0, -1.0))
+        noise = jax.tree.map(np.float32, fit(epsilon, delta))
+        assert dp.Mechanism(noise, 1.0).delta(float(epsilon)) <= float(delta)
+
+
 def test_objectives():
     budget = dp.Budget(1.0, 1e-6)
     for objective, gain in (("variance", 0.0), ("mean_absolute", 0.0)):

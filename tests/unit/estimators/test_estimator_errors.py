@@ -1,4 +1,4 @@
-"""What the scikit-learn shells refuse: parameters, records, a missing extra, single precision."""
+"""What the scikit-learn shells refuse: parameters, records, single precision."""
 
 import numpy as np
 import pytest
@@ -62,20 +62,6 @@ def test_bad_records():
             estimator.fit(features, labels)
     with pytest.raises(ValueError, match="sample_weight is not supported"):
         dp.DPLasso(**UNIT).fit(features, targets, sample_weight=np.ones(50))  # pyright: ignore
-
-
-def test_a_missing_extra_is_named():
-    code = (
-        "import sys; sys.modules['sklearn'] = None\n"
-        "import jaxdp\n"
-        "try:\n    jaxdp.DPLasso\n"
-        "except (ImportError, AttributeError) as error:\n"
-        "    assert 'jaxdp-privacy[learn]' in str(error), error\n"
-        "else:\n    raise AssertionError\n"
-        "try:\n    jaxdp.DPLaso\nexcept AttributeError:\n    pass\n"
-        "else:\n    raise AssertionError\n"
-    )
-    run(code)
 
 
 def test_no_setting_of_jax_is_needed_or_changed():

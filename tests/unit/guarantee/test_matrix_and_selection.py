@@ -35,11 +35,6 @@ def test_a_banded_matrix_needs_its_columns_alone():
     )
 
 
-def test_trees():
-    for steps, depth in ((1, 1), (2, 2), (8, 4), (9, 5)):
-        assert float(dp.GDP.of_tree(steps, 1.0).mu) == pytest.approx(np.sqrt(depth), rel=1e-14)
-
-
 def test_selection_of_one_run_costs_nothing_more_than_the_theorem_says():
     orders = np.geomspace(1.05, 200.0, 100)
     each = dp.to_rdp(dp.GDP(0.2), orders)
@@ -73,12 +68,6 @@ def test_order_one_has_the_least_value_of_all(arguments):
     alone = dp.repeat_and_select(dp.to_rdp(dp.GDP(0.3), orders[1:]), **arguments).value
     assert value[0] == np.min(alone)
     assert np.isfinite(value).all()
-
-
-def test_above_threshold():
-    assert float(dp.above_threshold(1.0, threshold_scale=4.0, query_scale=8.0).epsilon_bound) == 0.5
-    many = dp.above_threshold(2.0, threshold_scale=3.0, query_scale=5.0, answers=4)
-    assert float(many.epsilon_bound) == pytest.approx(2 / 3 + 16 / 5, rel=1e-15)
 
 
 @pytest.mark.parametrize("each", [dp.ApproxDP(1.0, 0.1), 1.0, None])

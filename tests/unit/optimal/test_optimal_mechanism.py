@@ -13,7 +13,7 @@ import jaxdp as dp
 from jaxdp.optimal import range_bound
 from jaxdp.optimal.measure import measure_of
 from jaxdp.optimal.table import close_points, exact_table_delta, felt_sensitivity
-from jaxdp.optimal.table_program import KernelProgram, Multipliers, table_bound
+from jaxdp.optimal.table_program import KernelProgram, table_bound
 
 pytestmark = pytest.mark.float64
 
@@ -179,7 +179,7 @@ def test_any_multipliers_give_a_lower_bound():
     value = float((cost * table.laws).sum())
     assert table_bound(cost, table.multipliers, 0.7, 0.1, True) == pytest.approx(value, abs=1e-8)
     for _ in range(50):
-        other = tuple(Multipliers(p, 2 * x * rng.random(7)) for p, x in table.multipliers)
+        other = {p: 2 * x * rng.random(7) for p, x in table.multipliers.items()}
         assert table_bound(cost, other, 0.7, 0.1, True) <= value + 1e-12
 
 

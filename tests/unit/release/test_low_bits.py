@@ -50,11 +50,11 @@ def in_support(noise, size_of_draw, fine):
     """True where a block is drawn, and the place in it is taken, with probabilities above 0."""
     kind = "normal" if isinstance(noise, dp.Gaussian | dp.DiscreteGaussian) else "exponential"
     scale = jnp.asarray(float(noise.scale) / fine)
-    law = WholeLaw(kind, scale, jnp.ones(()), jnp.ones(()))
+    law = WholeLaw(kind, scale)
     block_size = np.ceil(0.5 * float(scale))
     block, place = np.divmod(size_of_draw, block_size)
-    candidate = whole_laws.Candidate(jnp.asarray(block), jnp.asarray(place), block_size)
-    chance = np.exp(-np.asarray(whole_laws.exponent(law, candidate)))
+    at = jnp.asarray(block), jnp.asarray(place), block_size
+    chance = np.exp(-np.asarray(whole_laws.exponent(law, *at)))
     return (block < whole_draws._BLOCKS[kind]) & (chance > LEAST)
 
 

@@ -1,11 +1,14 @@
 """Draws of whole numbers: their law, decided in float64 or with 32 digits, and its error."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import pytest
 
+import jaxdp as dp
 from jaxdp._core.random_key import secure_key
 from jaxdp._numeric.double_double import Double
 from jaxdp.noise.kernels import whole_draws, whole_laws
@@ -29,6 +32,8 @@ def masses(law, numbers):
         h = n**2 / (2 * s * s)
     elif law.kind == "exponential":
         h = n / s
+    elif law.kind == "concave":
+        h = -np.asarray(law.noise.log_density(n * float(law.fine)))
     else:
         a, g = float(law.alpha), float(law.gamma)
         start = a if law.kind == "huber" else 0.0
@@ -46,6 +51,8 @@ LAWS = {
     "offset": law("offset", 9.0 / 4.0, 4.0, 3.0),
     "truncated": law("exponential", 2.5, bound=3.0),
     "none but 0": law("exponential", 2.5, bound=0.0),
+    "any concave": whole_laws.law_of(dp.Subbotin(4.0, 3.0), "concave", 0.5 * ONE),
+    "any narrow": whole_laws.law_of(dp.Subbotin(0.5, 1.1), "concave", ONE),
 }
 
 
@@ -60,6 +67,16 @@ def test_frequencies_are_those_of_the_law(name):
     freedom = likely.sum()
     assert statistic < freedom + DEVIATIONS * np.sqrt(2 * freedom)
     assert abs(drawn.size - counts.sum()) < expected[~likely].sum() * 2 + 40
+
+
+def test_a_density_above_the_one_that_dominates_draws_no_number():
+    """As of a noise that claims to be log-concave: nothing is drawn from another law."""
+    given, size = LAWS["any concave"], (200_000,)
+    narrow = dataclasses.replace(given, scale=0.25 * given.scale)
+    assert jnp.isnan(whole_draws.draw(jax.random.key(0), narrow, size)).any()
+    bad = jax.tree.map(lambda x: jnp.nan * x, given.noise)
+    none = whole_draws.draw(jax.random.key(0), dataclasses.replace(given, noise=bad), size)
+    assert jnp.isnan(none).all()
 
 
 def test_a_batch_of_laws_draws_each_its_own():
@@ -89,9 +106,8 @@ def test_refined_decisions_agree_with_fast_ones(kind):
     size = jnp.full(500, jnp.ceil(0.5 * given.scale))
     block = jnp.asarray(np.random.default_rng(0).integers(0, 9, 500), jnp.float64)
     place = jnp.floor(jax.random.uniform(k1, (500,)) * size)
-    candidate = whole_laws.Candidate(block, place, size)
     bits = jnp.floor(jax.random.uniform(k2, (500,)) * 2.0**32) * 2.0**-32
-    chance = jnp.exp(-whole_laws.exponent(given, candidate))
+    chance = jnp.exp(-whole_laws.exponent(given, block, place, size))
     certain = jnp.abs(bits - chance) > 1e-8
     # A block of its own pick, so that it stays.
     pick = jnp.asarray(whole_draws._thresholds(given.proposal)[0])

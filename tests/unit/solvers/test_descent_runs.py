@@ -42,7 +42,6 @@ def test_a_warm_start_goes_on_where_a_run_ended():
         cd.run(problem(), half, KEY, start=np.array([0.0, np.nan, 0.0]))
 
 
-@pytest.mark.float64
 def test_a_schedule_multiplies_the_steps_and_costs_nothing():
     schedule = optax.exponential_decay(0.5, transition_steps=1, decay_rate=0.5)
     made = plan(step=schedule)
@@ -104,7 +103,6 @@ def test_one_record_moves_the_sum_by_two_thresholds_exactly(dtype):
     assert gap >= float(made.sensitivities[0]) * (1 - 1e-9)
 
 
-@pytest.mark.float64
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_what_an_update_releases_is_on_a_lattice_whatever_the_records(dtype):
     """One update from 0: theta over the step is the noisy mean, a whole number of lattice steps."""
@@ -121,7 +119,6 @@ def test_what_an_update_releases_is_on_a_lattice_whatever_the_records(dtype):
     assert 8 < sum(odd) < 32
 
 
-@pytest.mark.float64
 def test_floating_point_noise_is_asked_for_by_name():
     made = plan(release="float")
     assert made.sampling_error == 1

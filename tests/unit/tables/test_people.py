@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp.design.families import ALLOCATED, scaled
 from jaxdp.tables.people import kept
-from jaxdp.tables.query import NOISES
 from jaxdp.tables.release import tally_of
 
 COUNT = {"statistic": "count", "by": "town"}
@@ -66,12 +66,12 @@ def test_the_noise_is_that_of_as_many_records(noise):
         assert float(mechanism.zcdp().rho) >= float(whole.zcdp().rho)
 
 
-@pytest.mark.parametrize("noise", sorted(NOISES))
+@pytest.mark.parametrize("noise", sorted(ALLOCATED))
 def test_moves_of_several_cells_are_dominated_by_their_sum(noise):
     """delta of shifts 1 and 2 in two cells, at most the delta of one shift by 3, on a lattice."""
     places = np.arange(-100.0, 101.0)
     mass, once, twice, thrice = (
-        np.exp(np.asarray(NOISES[noise](4.0).log_density(places - shift))) for shift in range(4)
+        np.exp(np.asarray(scaled(noise, 4.0).log_density(places - shift))) for shift in range(4)
     )
     for factor in np.exp([0.1, 0.4, 0.7]):
         joint = np.maximum(np.outer(once, twice) - factor * np.outer(mass, mass), 0.0).sum()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.tables.query import NOISES
+from jaxdp.design.families import ALLOCATED, scaled
 from jaxdp.tables.unknown import threshold_of
 
 FOUND = {"statistic": "count", "column": "town", "unknown_delta": 1e-6}
@@ -25,10 +25,10 @@ def partitions(rows, most=None):
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5])
-@pytest.mark.parametrize("noise", sorted(NOISES))
+@pytest.mark.parametrize("noise", sorted(ALLOCATED))
 def test_labels_of_one_person_are_hidden_up_to_the_delta(noise, rows):
     """By the union over labels, for every partition of the records; one less is not enough."""
-    delta, mechanism = 1e-4, dp.Mechanism(NOISES[noise](2.5), 1.0)
+    delta, mechanism = 1e-4, dp.Mechanism(scaled(noise, 2.5), 1.0)
     limit = 0.5 if not mechanism.noise.on_integers else 0.0
 
     def worst(tau):
