@@ -14,8 +14,9 @@ values are concrete.
 
 If many concrete values belong to one loss, `contour.by_loss` answers them first. `ends` follows the
 first engine, for every lane. Rare large losses are counted (`contour.by_number`) where a bracket is
-wide. The grid of smooth losses would double a user's program: it serves concrete values only. `divergences` follows the last engine, for lanes that are still wide.
-`inverse` searches epsilon where an engine's own inverse is wide.
+wide. The grid of smooth losses would double a user's program: it serves concrete values only.
+`divergences` follows the last engine, for lanes that are still wide. `inverse` searches epsilon
+where an engine's own inverse is wide.
 """
 
 from __future__ import annotations

@@ -117,13 +117,13 @@ def _epsilon(terms: Terms, lanes: Lanes) -> LogBounds:
     def above(epsilon: Reals) -> Reals:
         return _upper(terms, parts, goal, epsilon, log_least_delta(parts.whole, epsilon)) - goal
 
-    upper = secant_bracket(above, high, _REACH * high, 0.5 * high, close=_CLOSE)
+    upper = secant_bracket(above, high, _REACH * high, _CLOSE, 0.5 * high)
     high = xp.fmin(upper, high)
 
     def below(epsilon: Reals) -> Reals:
         return goal - _lower(terms, epsilon)
 
-    lower = secant_bracket(below, _REACH * high, high, 0.99 * high, close=_CLOSE)
+    lower = secant_bracket(below, _REACH * high, high, _CLOSE, 0.99 * high)
     return LogBounds(xp.where(lower < xp.inf, lower, -xp.inf), upper)
 
 
