@@ -16,6 +16,7 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
+from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.guarantee.base import epsilon_of
 
 _PROFILE = 2e-12  # relative error of log delta. derived: the pair's contract
@@ -25,13 +26,20 @@ _ARGUMENT = 32.0 * ULP  # of epsilon, which a profile can round down. derived: t
 def log_bounds(terms: Terms, epsilon: Reals, _: Any = None) -> LogBounds:
     """Bounds on log delta of single releases; infinite for several."""
     (term,) = terms
+    found = bounds_of(term.pair.prepared(), epsilon[..., None])
+    return _if_single(term, LogBounds(*(x[..., 0] for x in found)))
+
+
+def bounds_of(pair: DominatingPair, epsilon: Reals) -> LogBounds:
+    """Bounds on a pair's own log delta at epsilon."""
     # A profile can exceed the truth at epsilon, but not the truth a few ulps of epsilon below.
-    pair, points = term.pair.prepared(), xp.stack([epsilon, epsilon * (1.0 + _ARGUMENT)], axis=-1)
-    log_deltas, error = pair.log_delta(points), pair.profile_error(points)
-    upper, log_next = log_deltas[..., 0], lax.stop_gradient(log_deltas[..., 1])
+    points = xp.stack([epsilon, epsilon * (1.0 + _ARGUMENT)])
+    with jax.numpy_rank_promotion("allow"):
+        log_deltas, error = pair.log_delta(points), pair.profile_error(points)
+    upper, log_next = log_deltas[0], lax.stop_gradient(log_deltas[1])
     width = _PROFILE * (1.0 + xp.abs(xp.where(log_next > -xp.inf, log_next, 0.0)))
-    width = width + lax.stop_gradient(xp.broadcast_to(error, log_deltas.shape)[..., 1])
-    return _if_single(term, LogBounds(xp.minimum(log_next, upper) - width, upper))
+    width = width + lax.stop_gradient(xp.broadcast_to(error, log_deltas.shape)[1])
+    return LogBounds(xp.minimum(log_next, upper) - width, upper)
 
 
 def epsilon_bounds(terms: Terms, delta: Reals, _: Any = None) -> LogBounds:

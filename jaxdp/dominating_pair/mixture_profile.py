@@ -89,7 +89,9 @@ def mixture_log_delta(sides: Sides, epsilon: Reals) -> Reals:
     delta(-e) = 1 - e^-e + e^-e delta(e), with delta(e) of the exchanged pair.
     """
     shape = xp.broadcast_shapes(epsilon.shape, *(x.shape[1:] for x in sides))
-    sides = Sides(*(xp.broadcast_to(x, (x.shape[0], *shape)) for x in sides))
+    more = (len(shape) + 1 - sides[0].ndim) * (1,)  # axes of epsilon alone, after the components
+    apart = (x.reshape(x.shape[0], *more, *x.shape[1:]) for x in sides)
+    sides = Sides(*(xp.broadcast_to(x, (x.shape[0], *shape)) for x in apart))
     epsilon = xp.broadcast_to(epsilon, shape)
     backward = epsilon < 0
     chosen = Sides(

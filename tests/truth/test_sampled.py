@@ -229,7 +229,7 @@ def test_one_rare_large_loss_decides():
     found = 1e5 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(sigma), 1.0, q, "remove"))
     excess = np.asarray(found.log_delta(epsilon)) - truth
     assert np.all(excess > -0.01)
-    assert np.all(excess < [9.0, 9.0, 2.0, 0.1])
+    assert np.all(excess < [0.15, 0.1, 0.2, 0.1])
 
 
 @pytest.mark.parametrize(("q", "steps"), [(1e-8, 1000.0), (1e-3, 10.0)])

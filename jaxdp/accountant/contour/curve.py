@@ -100,7 +100,9 @@ def rough_log_delta(stage: Stage, rows: Rows, epsilon: Reals) -> Reals:
 def log_ends(unit: Reals, value: Reals, excess_and_deficit: Pair, least: Reals) -> Pair:
     """Bounds on log delta from a sum in its unit, its errors, and a bound in the same unit."""
     high, low = excess_and_deficit
-    upper = xp.minimum(_or(value + low, xp.inf), _or(least, xp.inf))
+    # A sum below 0 by more than its errors is not resolved.
+    highest = xp.where(value + low >= 0, value + low, xp.inf)
+    upper = xp.minimum(highest, _or(least, xp.inf))
     # A sum that underflows is not 0.
     rounded = 4.0 * ULP * (1.0 + xp.abs(unit))
     upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)) + rounded, 0.0)
@@ -168,9 +170,7 @@ def contour_for(
         target = target._replace(epsilon=xp.minimum(epsilon, least_epsilon(bounds, log_delta)))
     else:
         least = xp.minimum(unit, log_least_delta(bounds, epsilon))
-        # What a law leaves out is part of the upper bound on delta.
-        least = xp.clip(xp.maximum(least, rows.log_lost(place)), rows.least_unit, 0.0)
-        target = target._replace(log_unit=least)
+        target = target._replace(log_unit=xp.maximum(least, rows.least_unit))
     return place, plan.search(stage, rows, coarse, bounds, target)
 
 
@@ -283,7 +283,8 @@ def _stepped(curve: Curve, goal: Reals, side: Reals, state: _Search) -> _Search:
     root = xp.where(valid, at + move, middle)
     root = xp.where((root < low_end) | (root > high_end), middle, root)
     is_near = xp.abs(root - at) <= CLOSE * (at + 1.0 / curve.frozen.tilt)
-    is_done = xp.where(side == 0, is_near, side * gap <= 0)
+    # A sum below 0 is not resolved: its errors can be as large, and no bound.
+    is_done = xp.where(side == 0, is_near, (side * gap <= 0) & ((side < 0) | (value > 0)))
     next_ = xp.where(side == 0, root, xp.where(is_done, at, end))
     return _Search(next_, low_end, high_end, is_done, state.rounds + 1)
 

@@ -49,9 +49,6 @@ BULK = Stage(points=16, nodes=64, start=-8.7, depth=20.0)
 LONG = Stage(points=256, blocks=64, nodes=256, start=-9.5, depth=28.0, height=7.0)
 # A long sum over any law's own nodes. chosen
 OF_LAWS = Stage(points=256, blocks=64, depth=30.0)
-# Laws without the rare large losses that decide delta and leave a contour no digit. Their
-# probability, 4 nats above an estimate of delta or 1 below a given delta, is in the bound. chosen
-RARE = {"log delta": OF_LAWS._replace(depth=-4.0), "epsilon": OF_LAWS._replace(depth=1.0)}
 # Bytes of the lanes of one step. measured for NumPy and a CPU; chosen: a part of an accelerator's
 MEMORY = {"numpy": 2**27, "cpu": 2**25, "other": 2**31}
 # Lanes of a batch up to which NumPy computes. measured: it takes .07 and 2.5 ms a lane, programs

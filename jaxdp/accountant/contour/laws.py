@@ -35,9 +35,6 @@ from jaxdp.dominating_pair.base import MASS_ERROR
 
 # Tilts among which the best is taken. chosen: all that a double may need
 TILTS = np.append(1e-300, np.exp(np.arange(-16.0, 14.1, 0.4)))
-# Nats below delta from which on a dropped probability is negligible. derived: 2e-9. Only a few
-# depths are used there, since a cut that is deeper by up to a third serves better. measured
-DEEP = 20.0
 # log of the least mass of a node that counts. chosen: e^-700 is a normal number
 _NO_MASS = -690.0
 _NODES_IN_ONE = 8  # nodes that an estimate joins in one. chosen
@@ -87,8 +84,13 @@ class Laws(_Law, Rows):
 
     def placed(self, stage: Stage, log_delta: Reals) -> Cut:
         """The law without rare large losses."""
-        depth = stage.depth - log_delta
-        return cut(self, next_depth(depth) if stage.depth > DEEP else depth)
+        return cut(self, next_depth(stage.depth - log_delta))
+
+    def kept(self, place: Cut) -> Laws:
+        """The law of the losses that a cut keeps."""
+        density = self.log_density + place.log_kept
+        masses = self.log_mass + place.log_kept, self.check_mass + place.check_kept
+        return self._replace(log_mass=masses[0], check_mass=masses[1], log_density=density)
 
     def on_axis(self, stage: Stage | None, place: Cut) -> Nodes:
         """The law on its nodes."""

@@ -1,13 +1,14 @@
-"""Cuts rare large losses off a law and adds their probability to delta instead.
+"""Cuts rare large losses off a law.
 
 Unbounded losses far in the tail dominate the moments at large tilts, and the contour's bracket then
 stays wide. Each release's law is multiplied by the smooth step
 
     erfc(sinh(log(l / c)) / w) / 2 = erfc((l / c - c / l) / (2 w)) / 2,
 
-which is 1 for small losses and falls like e^(-l^2) for large ones. n releases exceed c e^(-2 w),
-where it begins to fall, with probability e^-depth. The error is the dropped probability, which is
-counted. It is far below delta, or, where one rare loss decides (`engine.RARE`), most of the bound.
+which is 1 for small losses and falls like e^(-l^2) for large ones; a law of atoms ends sharply. n
+releases exceed c e^(-2 w), where it begins to fall, with probability e^-depth. The dropped
+probability, with the difference of both rules, is added to delta, and far below it; or `by_number`
+counts the dropped losses.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from jaxdp._core.functions import special
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 
-# Depths of laws that drop a probability far below delta; with the last, nothing. chosen
+# Depths of laws that drop a probability far below delta; with the last, nothing. measured: a cut
+# that is deeper by up to a third serves better
 DEPTHS = np.array([20.0, 27.0, 36.0, 48.0, 64.0, 85.0, 113.0, 150.0, 200.0, 265.0, np.inf])
 # Nats of log probability over which the step falls. chosen: several panels of a tail
 _FALL = 8.0
@@ -60,16 +62,27 @@ def cut(laws: Any, depth: Reals) -> Cut:
     start, end = (xp.log(xp.where(absent, x, y)) for x, y in ((1.0, start), (2.0, end)))
     width = xp.minimum(0.25 * (end - start), WIDEST)
     centre = start + 2.0 * width
+    is_rare = (log_beyond <= -depth) & (log_mass > -xp.inf)
+    first = xp.min(xp.where(is_rare, loss, xp.inf), 0)
+    are_atoms = xp.all(xp.isinf(laws.log_density), 0)
 
     def log_kept(loss: Reals) -> Reals:
         place = xp.log(xp.maximum(loss, LEAST_LOSS)) - centre
         kept = xp.log(0.5 * special.erfc(xp.sinh(place) / width))
-        return xp.where(absent, 0.0, xp.maximum(kept, NOTHING))
+        kept = xp.where(absent, 0.0, xp.maximum(kept, NOTHING))
+        return xp.where(are_atoms, xp.where(loss < first, 0.0, NOTHING), kept)
 
-    kept = log_kept(laws.loss)
-    mass = xp.where(laws.log_mass > -xp.inf, xp.exp(laws.log_mass) * -xp.expm1(kept), 0.0)
-    dropped = xp.where(laws.number == 0, 0.0, laws.number * xp.sum(mass, 0))
-    return Cut(kept, log_kept(laws.check_loss), xp.log(xp.sum(dropped, 0)))
+    kept, check_kept = log_kept(laws.loss), log_kept(laws.check_loss)
+    each, check = _dropped(laws.log_mass, kept), _dropped(laws.check_mass, check_kept)
+    each = each + 3.0 * xp.abs(each - check)
+    dropped = xp.where(laws.number == 0, 0.0, laws.number * each)
+    return Cut(kept, check_kept, xp.log(xp.sum(dropped, 0)))
+
+
+def _dropped(log_mass: Reals, log_kept: Reals) -> Reals:
+    """The probability that one loss is dropped."""
+    mass = xp.where(log_mass > -xp.inf, xp.exp(log_mass) * -xp.expm1(log_kept), 0.0)
+    return xp.sum(mass, 0)
 
 
 def uncut(laws: Any) -> Cut:

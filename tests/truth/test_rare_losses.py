@@ -1,0 +1,145 @@
+"""Rare large losses, by their number: sums of few atoms that are exact, convolutions on a grid."""
+
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp._core.tracing import kernel
+from jaxdp.accountant.batch import Batch
+from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.contour import by_number
+from jaxdp.accountant.contour.cumulant import log_least_delta
+from jaxdp.accountant.contour.engine import lanes_last
+from jaxdp.accountant.contour.laws import laws_of
+
+pytestmark = pytest.mark.float64
+
+SURE = 0.3  # a loss of probability 1
+RARE = 20  # releases of the law with large losses
+# Large losses and their probabilities. Of the second law two large losses decide above 5 nats, of
+# the third one: there an error of one cell is seen.
+LAWS = [{3.0: 1e-3, 5.0: 1e-5}, {1.0: 2e-5, 3.0: 1e-7}, {1.0: 4e-10, 3.0: 1.5e-13}]
+EPSILON = np.array([0.5, 2.0, 2.9, 3.5, 4.9, 5.5])
+
+
+def small(large):
+    """The other loss of the law."""
+    return math.log1p(-sum(large.values())) - math.log1p(
+        -sum(p * math.exp(-x) for x, p in large.items())
+    )
+
+
+def composition(sure, large):
+    """So many releases of the sure loss, and of a law with large ones."""
+    certain = dp.PrivacyLoss.from_pmf([SURE], [1.0], [math.exp(-SURE)])
+    losses = np.array([small(large), *large])
+    masses = np.array([1.0 - sum(large.values()), *large.values()])
+    return sure * certain + RARE * dp.PrivacyLoss.from_pmf(losses, masses, masses * np.exp(-losses))
+
+
+def truth(sure, large, epsilon):
+    """log delta, by the number of each large loss."""
+    terms = []
+    for counts in itertools.product(range(7), repeat=len(large)):
+        rest = RARE - sum(counts)
+        ways = math.factorial(RARE) / math.prod(map(math.factorial, (*counts, rest)))
+        mass = ways * (1 - sum(large.values())) ** rest
+        loss = sure * SURE + rest * small(large)
+        for (x, p), k in zip(large.items(), counts, strict=True):
+            mass, loss = mass * p**k, loss + k * x
+        terms.append(mass * -math.expm1(min(epsilon - loss, 0.0)))
+    return math.log(math.fsum(terms))
+
+
+def batch(loss, values):
+    terms = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], len(values), 0), loss.terms)
+    return Batch.of_concrete(terms, np.asarray(values, float))
+
+
+def bracket(question, loss, values):
+    """The engine's bounds alone."""
+    known = LogBounds(np.full(len(values), -np.inf), np.zeros(len(values)))
+    if question == "epsilon":
+        known = LogBounds(known.upper, np.full(len(values), 50.0))
+    with np.errstate(all="ignore"):
+        return by_number.engine(question).concrete(batch(loss, values), known, 1)
+
+
+@pytest.mark.parametrize("large", LAWS, ids=str)
+def test_any_cut_gives_a_bound(large):
+    """Estimates of log delta from 0 to -40 cut the law at many places."""
+    sure = 10
+    loss, epsilon = composition(sure, large), sure * SURE + EPSILON
+    exact = np.array([truth(sure, large, x) for x in epsilon])
+    of = batch(loss, epsilon)
+    with kernel(), jax.numpy_rank_promotion("allow"), np.errstate(all="ignore"):
+        laws = lanes_last(laws_of(of)[0])
+        for unit in (0.0, -5.0, -9.0, -14.0, -20.0, -28.6, -40.0):
+            at = np.full(len(epsilon), unit)
+            parts = by_number._parts(laws, at)
+            none = log_least_delta(parts.whole, epsilon)
+            found = by_number._upper(of.terms, parts, at, epsilon, none)
+            assert np.all(found >= exact - 1e-12), (unit, found - exact)
+
+
+@pytest.mark.parametrize("large", LAWS, ids=str)
+def test_few_atoms(large):
+    loss = composition(0, large)
+    exact = np.array([truth(0, large, x) for x in EPSILON])
+    lower, upper = bracket("log delta", loss, EPSILON)
+    assert np.all(upper >= exact - 1e-12), upper - exact
+    # One rare loss decides.
+    assert large != LAWS[2] or np.all(upper[:3] < exact[:3] + 1e-3)
+    assert np.all(lower <= exact + 1e-12), lower - exact
+    lower, upper = bracket("epsilon", loss, np.exp(exact))
+    assert np.all((lower <= EPSILON) & (upper + 1e-12 >= EPSILON))
+
+
+# Noise, q, steps, epsilon; log delta by convolutions on a grid or proved, its error; nats above.
+CONVOLVED = [
+    (dp.Gaussian(0.4), 1e-5, 1e3, 0.85510639, -13.81597, 1e-4, 5e-4),
+    (dp.Gaussian(0.7), 1e-6, 1e5, 1.0, -51.0796772, 1e-5, 0.1),
+]
+MORE = [
+    (dp.Gaussian(0.7), 1e-6, 1e5, 2.0, -60.255486, 1e-5, 0.15),
+    (dp.Gaussian(0.753), 9.4e-7, 2749.0, 0.1027015, -43.8628, 2e-3, 0.1),
+    (dp.Gaussian(0.676), 1.9e-7, 132.0, 2.5816132, -81.2754, 1e-4, 0.1),
+    (dp.DiscreteGaussian(0.393), 1e-6, 2219.0, 2.571508, -35.29591, 1e-4, 0.05),
+    (dp.FlippedHuber(0.94, 1.0), 2.5e-5, 10.0, 0.7519, -66.2251, 1e-4, 0.12),
+    (dp.FlippedHuber(0.3, 1.0), 1e-5, 100.0, 2.0, -95.8175, 1e-4, 0.15),
+]
+
+
+@pytest.mark.parametrize(
+    "row", [*CONVOLVED, *(pytest.param(x, marks=pytest.mark.long) for x in MORE)]
+)
+def test_one_rare_loss_decides(row):
+    noise, q, steps, epsilon, known, error, most = row
+    loss = steps * dp.privacy_loss(dp.Mechanism(noise, 1.0, q, "remove"))
+    found = float(loss.log_delta(epsilon))
+    assert known - error <= found <= known + error + most
+    assert found - float(loss.log_delta_error(epsilon)) <= known + error
+    assert epsilon - 1e-9 <= float(loss.epsilon(np.exp(found))) <= epsilon * 1.01
+
+
+def test_a_contour_that_resolves_nothing_is_no_bound():
+    """Its sum is below 0 by more than its errors; log delta by an earlier engine, to 1e-11."""
+    step = dp.Mechanism(dp.Gaussian(3.705), 1.0, 7.096e-06, "remove")
+    loss = 27 * dp.privacy_loss(step)
+    assert 0.00702 <= float(loss.epsilon(np.exp(-340.7398297))) <= 0.0071
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("noise", [dp.Staircase(14.0, 1.0, 0.3), dp.DiscreteLaplace(0.1)], ids=str)
+def test_lanes_of_a_batch_are_lanes_alone(noise):
+    loss = 2000 * dp.privacy_loss(dp.Mechanism(noise, 1.0, 1e-6, "remove"))
+    for question, values in (("log delta", [0.5, 1.0, 2.6]), ("epsilon", [1e-4, 1e-9, 1e-14])):
+        together = bracket(question, loss, values)
+        assert np.all(together.lower <= together.upper)
+        for i, value in enumerate(values):
+            alone = bracket(question, loss, [value])
+            np.testing.assert_allclose([x[0] for x in alone], [x[i] for x in together], rtol=1e-6)
