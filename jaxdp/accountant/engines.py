@@ -13,10 +13,9 @@ depends only on the types of the pairs, on the units of concrete lattices, and o
 values are concrete.
 
 If many concrete values belong to one loss, `contour.by_loss` answers them first. `ends` follows the
-first engine, for every lane. Rare large losses are counted (`contour.by_number`) where a bracket is
-wide. The grid of smooth losses would double a user's program: it serves concrete values only.
-`divergences` follows the last engine, for lanes that are still wide. `inverse` searches epsilon
-where an engine's own inverse is wide.
+first engine, for every lane. `contour.by_number` counts rare large losses of samples. The grid of
+smooth losses would double a user's program: it serves concrete values only. `divergences` follows
+the last engine. `inverse` searches epsilon where an engine's own inverse is wide.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ LAW_BLOCKS = (1, 16, 64)  # the same of laws. measured: 4 seldom helps
 MOST_LEFT = 0.9
 
 END = Row("end", ALWAYS)
-# Of narrower brackets it lowers few. measured
-RARE = Row("number of rare losses", 1e-3, concrete_only=True)
+RARE = Row("number of rare losses", 1e-3, concrete_only=True)  # narrower: lowers few. measured
 ON_LAWS = Row("laws", levels=LAW_BLOCKS, if_unanswered=True, most_left=MOST_LEFT)
 SHARED_LAWS = Row("shared laws", CLOSE, LAW_BLOCKS, concrete_only=True, most_left=MOST_LEFT)
 # Of narrower brackets of an engine's own inverse, a search lowered none. measured
@@ -142,6 +140,9 @@ def steps_of(question: Question, terms: Terms, is_concrete: bool) -> tuple[Step,
             rows = TABLE["single lattice" if kind == "lattice" else "single"]
         elif some:
             rows = *TABLE["single"][:2], *(row for row in rows if row.above != ALWAYS)
+    if kind != "mixtures" and is_concrete:
+        is_sampled = any(np.any(np.asarray(term.pair.log_hit()) < 0) for term in terms)
+        rows = tuple(row for row in rows if is_sampled or row != RARE)
     return _steps(question, (*rows, *_of_ranges(terms)), kind, is_concrete)
 
 

@@ -123,7 +123,7 @@ NOT_CALLED = {
     "enable_cache": "a folder", "own.pytree": "a decorator", "secure_key": "no argument",
     "sweep": "files and processes: tests/sweep", "tables.release": "records: tests/tables",
     "tables.ReleasedTable": "a result", "tables.TablePlan": "a result",
-    "audit.Audit": "a result", "audit.OneRunAudit": "a result",
+    "audit.of_outputs": "records: tests/audit", "audit.Audit": "a result", "audit.OneRunAudit": "a result",
     "BudgetExceededError": "an error", "Ledger": "a file: tests/release",
     "own.Law": "a record", "own.Smooth": "a record", "own.Kinks": "a record",
     "own.Lattice": "a record", "own.Noise": "abstract", "own.NumericalNoise": "abstract",

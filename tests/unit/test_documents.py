@@ -96,7 +96,7 @@ def test_stored_outputs_hold_no_warning(path):
 
 
 # The others take 11 to 90 CPU seconds.
-QUICK = ("optimal_noise",)
+QUICK = ("yearly_table",)
 
 
 # Trained on substitutes if the data sets are missing: other names are printed.

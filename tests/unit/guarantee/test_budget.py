@@ -52,7 +52,7 @@ def test_no_public_function_takes_a_budget_alone():
                 if any(isinstance(n, ast.Name) and n.id == "Budget" for n in names):
                     found.add(node.name)
     inner = {"largest_laplace_ratio", "least_factor", "defaults", "left_for_exact", "solved"}
-    assert found == inner | {"planned", "greedy_defaults"}
+    assert found == inner | {"planned", "greedy_defaults", "level_of"}
 
 
 @pytest.mark.parametrize(
