@@ -127,7 +127,7 @@ def test_one_rare_loss_decides(row):
 
 
 def test_a_contour_that_resolves_nothing_is_no_bound():
-    """Its sum is below 0 by more than its errors; log delta by an earlier engine, to 1e-11."""
+    """Its nodes end before the tilted law does; log delta by an earlier engine, to 1e-11."""
     step = dp.Mechanism(dp.Gaussian(3.705), 1.0, 7.096e-06, "remove")
     loss = 27 * dp.privacy_loss(step)
     assert 0.00702 <= float(loss.epsilon(np.exp(-340.7398297))) <= 0.0071

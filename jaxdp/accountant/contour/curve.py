@@ -100,9 +100,7 @@ def rough_log_delta(stage: Stage, rows: Rows, epsilon: Reals) -> Reals:
 def log_ends(unit: Reals, value: Reals, excess_and_deficit: Pair, least: Reals) -> Pair:
     """Bounds on log delta from a sum in its unit, its errors, and a bound in the same unit."""
     high, low = excess_and_deficit
-    # A sum below 0 by more than its errors is not resolved.
-    highest = xp.where(value + low >= 0, value + low, xp.inf)
-    upper = xp.minimum(highest, _or(least, xp.inf))
+    upper = xp.minimum(_or(value + low, xp.inf), _or(least, xp.inf))
     # A sum that underflows is not 0.
     rounded = 4.0 * ULP * (1.0 + xp.abs(unit))
     upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)) + rounded, 0.0)
@@ -283,8 +281,7 @@ def _stepped(curve: Curve, goal: Reals, side: Reals, state: _Search) -> _Search:
     root = xp.where(valid, at + move, middle)
     root = xp.where((root < low_end) | (root > high_end), middle, root)
     is_near = xp.abs(root - at) <= CLOSE * (at + 1.0 / curve.frozen.tilt)
-    # A sum below 0 is not resolved: its errors can be as large, and no bound.
-    is_done = xp.where(side == 0, is_near, (side * gap <= 0) & ((side < 0) | (value > 0)))
+    is_done = xp.where(side == 0, is_near, side * gap <= 0)
     next_ = xp.where(side == 0, root, xp.where(is_done, at, end))
     return _Search(next_, low_end, high_end, is_done, state.rounds + 1)
 

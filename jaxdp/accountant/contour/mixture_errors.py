@@ -41,6 +41,7 @@ RISES = (2.0, 3.5, 5.0, 6.5)  # heights of a smooth law's bounds above its line,
 FALLS = (0.3, 1.0, 3.0)  # heights of its truncation bounds, over a Gaussian body's best. chosen
 MOST_FALL = 2.0  # largest height of the truncation bounds, in nodes. chosen
 OF_ALL = 4.0  # quadrature errors of psi and of 1, on both lines, over one. derived
+RESOLVED = 1e-9  # distance of a sum of weights from 1. chosen: far above its rounding
 CUMULANT = 64.0  # ulps of a sum of weights. derived: the sum, and exp of arguments from -37
 
 
@@ -86,6 +87,10 @@ def parts(at: At) -> Parts:
     of, psi = at.of, xp.abs(at.log_psi)
     above, of_turn, truncated, edge = _of_smooth(at) if at.stage.height > 0 else _of_bulk(at)
     moved = CUMULANT * ULP * xp.minimum(psi, 1.0) + 4.0 * ULP * psi
+    # On the contour the weights add up to phi(0) = 1, or its nodes end before the tilted law does.
+    re, im = (xp.sum(x, 0) for x in at.line.weight)
+    is_resolved = xp.hypot(re - 1.0, im) <= RESOLVED + OF_ALL * above + edge
+    edge = xp.where(is_resolved, edge, xp.inf)
     truncated = truncated - (0.5 * of.variance * at.end**2)
     points = at.stage.points * at.frozen.blocks - 1.0
     truncation = xp.exp(xp.minimum(truncated, LARGEST_LOG)) / (xp.pi * at.frozen.step * points)
