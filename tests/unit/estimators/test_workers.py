@@ -58,8 +58,8 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     "main",
-    [SEARCHES, *(pytest.param(x, marks=pytest.mark.long) for x in (SPAWNED, DASK))],
-    ids=["joblib", "spawn", "dask"],
+    [*(pytest.param(x, marks=pytest.mark.long) for x in (SEARCHES, DASK)), SPAWNED],
+    ids=["joblib", "dask", "spawn"],
 )
 def test_workers_need_no_setting_and_share_no_noise(main, tmp_path):
     (tmp_path / "workers.py").write_text(MODULE)
