@@ -34,8 +34,9 @@ _WANTED = [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0]
 _KINDS: dict[str, Any] = {"Gaussian": Gaussian, "Laplace": Laplace}
 # Share of the others that the attacker accuses wrongly. chosen: 1 in 1,000, as on the page
 _RATE = 1e-3
-# Deltas and rates of the picture. measured: 24 deltas share a grid and take less time than 11
-_PROFILE, _RATES = np.geomspace(0.5, 1e-8, 24), np.geomspace(1e-4, 1.0, 61)
+# Deltas of the picture. measured: 24 share a grid and take less time than 11
+_PROFILE = np.geomspace(0.5, 1e-8, 24)
+_RATES = np.geomspace(1e-4, 1.0, 61)  # its rates of wrong accusations. chosen
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="380" height="245" fill="currentColor">'
 
 

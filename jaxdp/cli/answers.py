@@ -24,7 +24,7 @@ Number: TypeAlias = int | float
 
 # What a column may be answered to be.
 _KINDS = ("skip", "number", "categories", "bins", "date", "id")
-# The budget if a person gives none. chosen: as in most published tables
+# The budget if a person gives none. chosen: that of the example in the documentation
 _USUAL = "1, 1e-6"
 # Steps between the bounds of a mean, to which sums are rounded. chosen: far below the noise
 _STEPS = 1000

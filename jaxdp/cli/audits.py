@@ -16,8 +16,9 @@ from jaxdp.tables.missing import as_double, is_missing
 # delta of the test of a claim at every delta. chosen: the column of the table in docs/audit.md that
 # refutes half of the noise most often from 1,000 and 4,000 outputs
 _DELTA = 0.05
-# Exit codes: bad input, and no claim.
-_BAD, _NO_CLAIM = 2, 3
+# Exit codes. chosen: 1 means refuted
+_BAD_INPUT = 2
+_NO_CLAIM = 3
 
 
 def register(app: typer.Typer) -> None:
@@ -60,7 +61,7 @@ class Columns:
 
 @dataclasses.dataclass(frozen=True)
 class Test:
-    """How outputs are tested."""
+    """Confidence, random halves and kind of the test of outputs."""
 
     confidence: Annotated[
         float, typer.Option(help="1 less the rate at which true claims are refuted.")
@@ -104,7 +105,7 @@ def run(
         )
         return found, [len(first), len(second)]
 
-    found, sizes = exit_on_error("audit", work, reads_records=True, failed=_BAD)
+    found, sizes = exit_on_error("audit", work, reads_records=True, failed=_BAD_INPUT)
     show(as_json, {**found._asdict(), "outputs": sizes}, wrapped(_text_of(found, sizes, claim)))
     raise typer.Exit(_NO_CLAIM if found.is_refuted is None else int(found.is_refuted))
 

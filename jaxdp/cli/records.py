@@ -122,7 +122,7 @@ class Records:
             raise ValueError(f"{self.file}{place}: {error}") from None
 
     def place(self, record: int) -> str:
-        """Where a record is, counted from 0: its last line in a CSV file."""
+        """The place of a record, counted from 0: its last line in a CSV file."""
         if self._is_arrow:
             return f"record {record + 1}"
         with contextlib.closing(self._rows()) as rows:  # the header is the first of them

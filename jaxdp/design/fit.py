@@ -294,7 +294,7 @@ def _on_plateau(lanes: Lanes, log_delta: LogDelta) -> Noise:
 
 
 def _excess(log_delta: Reals, delta: Reals) -> Reals:
-    """At most 0 where the budget's delta is met with a slack for rounding."""
+    """Excess of log delta: at most 0 where the budget is met with a slack for rounding."""
     log_target = xp.log(xp.where(delta == 0, 1.0, delta))
     slack = _SLACK * (1.0 + xp.abs(log_target))
     return straightened(excess_log_delta(log_delta, delta), slack, delta)

@@ -54,9 +54,9 @@ _TILTS = np.exp(np.arange(-8.0, 16.0, 0.25))[:, None]
 _CELLS = (np.arange(129.0) / 128.0)[:, None]  # of the others' sum, over the last one. chosen
 # Shares of epsilon at which the probability of a loss above epsilon is bounded. chosen
 _SHARES = 2.0 ** -np.arange(12.0)[:, None]
-# Nats below twice delta of two rare losses at most, and below delta of the last cell. measured:
-# a smooth cut drops less than it may, and a lower one leaves a lighter body
-_BELOW, _FAR = 2.0, 8.0
+# Nats below twice delta of two rare losses at most. measured: a smooth cut drops less than it may
+_BELOW = 2.0
+_FAR = 8.0  # nats of the last cell below delta. measured: a lower cut leaves a lighter body
 _CLOSE = 1e-7  # of epsilon, relative. chosen
 _REACH = 1e-12  # least epsilon tried, over the largest. chosen
 # Of a sum of cells, relative. derived: 4 ulp each, and 700 of a logarithm
