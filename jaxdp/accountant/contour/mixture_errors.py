@@ -89,7 +89,7 @@ def parts(at: At) -> Parts:
     moved = CUMULANT * ULP * xp.minimum(psi, 1.0) + 4.0 * ULP * psi
     # On the contour the weights add up to phi(0) = 1, or its nodes end before the tilted law does.
     re, im = (xp.sum(x, 0) for x in at.line.weight)
-    is_resolved = xp.hypot(re - 1.0, im) <= RESOLVED + OF_ALL * above + edge
+    is_resolved = xp.hypot(re - 1.0, im) <= RESOLVED + above + edge
     edge = xp.where(is_resolved, edge, xp.inf)
     truncated = truncated - (0.5 * of.variance * at.end**2)
     points = at.stage.points * at.frozen.blocks - 1.0
