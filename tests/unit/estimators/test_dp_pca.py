@@ -91,6 +91,7 @@ def test_it_recovers_the_subspace_under_a_budget():
     assert np.mean(errors) < 0.05
 
 
+@pytest.mark.filterwarnings("ignore::jaxdp.estimators.BoundsWarning")  # noisy components
 def test_in_a_pipeline():
     features, _ = flat_cloud()
     pair = make_pipeline(dp.DPPCA(3, **KNOWN), dp.DPPCA(2, **KNOWN)).fit(features)
