@@ -91,26 +91,37 @@ def _batched(operands: Any, axes: Any, *, program: _Program) -> tuple[Any, Any]:
 
 
 def _with_tangents(primals: Any, tangents: Any, *, program: _Program) -> tuple[Any, Any]:
-    """The tangents by a primitive of their own, which is linear in them."""
-    results = _call.bind(*primals, program=program)
+    """Results with what the tangents need of them, and the tangents, linear in the given ones.
+
+    So the program of the results runs, and is compiled, once.
+    """
     moves = [not isinstance(x, ad.Zero) for x in tangents]
     real = [jnp.issubdtype(x.dtype, jnp.inexact) for x in program.out_types]
+    kept: list[Any] = []
+
+    def linearized(*operands: Any) -> list[Any]:
+        varied = [x for x, is_moving in zip(operands, moves, strict=True) if is_moving]
+
+        def of_varied(*varied: Any) -> tuple[list[Any], list[Any]]:
+            values = program(*_merged(operands, moves, varied))
+            return [x for x, is_real in zip(values, real, strict=True) if is_real], values
+
+        _, along, values = jax.linearize(of_varied, *varied, has_aux=True)
+        factors, structure = jax.tree.flatten(along)
+        kept[:] = [structure]
+        return [*values, *factors]
 
     def tangents_of(*operands: Any) -> list[Any]:
-        known, moving = operands[: len(primals)], operands[len(primals) :]
-        varied = [x for x, is_moving in zip(known, moves, strict=True) if is_moving]
-
-        def of_varied(*varied: Any) -> list[Any]:
-            values = program(*_merged(known, moves, varied))
-            return [x for x, is_real in zip(values, real, strict=True) if is_real]
-
-        return jax.jvp(of_varied, tuple(varied), moving)[1]
+        factors, moving = operands[: len(factors_found)], operands[len(factors_found) :]
+        return jax.tree.unflatten(kept[0], factors)(*moving)
 
     with opened():
+        found = _bound(linearized, primals)
+        results, factors_found = found[: len(real)], found[len(real) :]
         moving = [x for x, is_moving in zip(tangents, moves, strict=True) if is_moving]
-        found = iter(_bound(tangents_of, [*primals, *moving]))
+        moved = iter(_bound(tangents_of, [*factors_found, *moving]))
         zeros = [ad.Zero(x.to_tangent_aval()) for x in program.out_types]
-    return results, [next(found) if r else z for r, z in zip(real, zeros, strict=True)]
+    return results, [next(moved) if r else z for r, z in zip(real, zeros, strict=True)]
 
 
 def _transposed(cotangents: Any, *operands: Any, program: _Program) -> list[Any]:

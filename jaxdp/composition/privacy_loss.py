@@ -295,5 +295,6 @@ def privacy_loss(
         if not isinstance(mechanism, DominatingPair):
             raise ValueError(f"relation must be None where no pair is given, got {relation!r}")
         own_relation = relation
-    terms = tuple(Term(pair, xp.full(1, 1.0) * count) for pair, count in pairs)
+    # NumPy, since JAX would trace a known count inside a trace.
+    terms = tuple(Term(pair, np.ones(1) * count) for pair, count in pairs)
     return PrivacyLoss(merged(terms), own_relation)

@@ -16,7 +16,8 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.precision import callers_are_wide
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import log1p, round_up
-from jaxdp._numeric.search import secant_bracket, secants, zoom
+from jaxdp._numeric.search import secant_bracket, secants
+from jaxdp._numeric.zoom import zoom
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.composition import Term
 from jaxdp.design.calibrate import SLOPE, straightened

@@ -42,7 +42,7 @@ def renyi_of_law(
     order = xp.broadcast_to(order, xp.broadcast_shapes(order.shape, law.largest.shape))
     excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
     # E[e^-L] = 1 less the probability of Q at L = -inf.
-    mass_at_minus_infinity = xp.exp(pair.reversed().law().log_infinite)
+    mass_at_minus_infinity = xp.exp(pair.reversed().support().log_infinite)
     rules = (law.loss, law.log_mass), law.check
     (nodal, rounding), (check, _) = (
         _divergence(*x, order, excess, mass_at_minus_infinity) for x in rules
