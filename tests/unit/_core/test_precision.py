@@ -55,6 +55,28 @@ def test_derivatives_are_computed_in_float64(by):
     np.testing.assert_allclose(found, _slope(_log_delta, scale), rtol=2e-7)
 
 
+def test_an_answer_and_its_slope_are_one_program():
+    def loops(function):
+        text = jax.jit(function).lower(np.float32(1.1)).as_text()
+        return text.count("stablehlo.while")
+
+    assert loops(_epsilon) > 0
+    assert loops(jax.value_and_grad(_epsilon)) == loops(_epsilon)
+
+
+def test_a_known_count_stays_known_in_a_trace():
+    """So the engines of a single release are not traced for many."""
+    known = []
+
+    def noted(scale):
+        loss = 10 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0))
+        known.extend(checks.is_concrete(term.count) for term in loss.terms)
+        return scale
+
+    jax.eval_shape(noted, jnp.float32(1.1))
+    assert known == [True]
+
+
 TRANSFORMED = {
     "jit": jax.jit,
     "vmap": lambda f: lambda x: jax.vmap(f)(x[None])[0],
