@@ -244,7 +244,6 @@ def least_error(
     if shapes[0] == shapes[1]:
         return least(start, lanes, True)
     tall = jax.tree.map(lambda x: xp.broadcast_to(x, (_SHAPES, *x.shape)), lanes)
-
     ends = xp.log(start), xp.log(start * (shapes[1] / shapes[0]))
     shape = xp.exp(zoom(lambda x: error(xp.exp(x), tall), *ends, _SHAPES, _ROUNDS)[0])
     if family == "truncated_laplace":
