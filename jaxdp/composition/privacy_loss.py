@@ -295,6 +295,6 @@ def privacy_loss(
         if not isinstance(mechanism, DominatingPair):
             raise ValueError(f"relation must be None where no pair is given, got {relation!r}")
         own_relation = relation
-    # NumPy, since JAX would trace a known count inside a trace.
-    terms = tuple(Term(pair, np.ones(1) * count) for pair, count in pairs)
+    one: Any = np.ones(1)  # of NumPy: JAX would trace a known count inside a trace
+    terms = tuple(Term(pair, one * count) for pair, count in pairs)
     return PrivacyLoss(merged(terms), own_relation)
