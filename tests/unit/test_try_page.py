@@ -88,11 +88,18 @@ needs_chromium = pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium i
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def opened(tmp_path_factory):
     address = (DOCS / "try.html").as_uri()
-    with browser.Page(address, tmp_path_factory.mktemp("chromium")) as opened:
-        yield opened
-        assert opened.errors == []
+    with browser.Page(address, tmp_path_factory.mktemp("chromium")) as page:
+        yield page
+
+
+@pytest.fixture
+def page(opened):
+    """As it begins, whatever other tests have done with it."""
+    opened.load()
+    yield opened
+    assert opened.errors == []
 
 
 def shown_epsilon(page):
