@@ -23,17 +23,16 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import custom_jvp, lax, xp
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy, round_up
-from jaxdp._numeric.zoom import Zoom, started_zoom, zoom
+from jaxdp._numeric.search import zoom
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
@@ -170,53 +169,18 @@ def _epsilon(releases: _Releases, delta: Lanes) -> Lanes:
 
 def _least(bound: Callable[..., Reals], releases: _Releases, values: Lanes) -> Lanes:
     """The bound at the s where it is least: there it does not change with s."""
-    leaves, structure = jax.tree.flatten((releases, values))
-    moves = [xp.issubdtype(x.dtype, xp.floating) for x in leaves]
-    bad = is_bad(releases.terms) | xp.isnan(values)
+    fixed = lax.stop_gradient((releases, values))
 
-    def at(moving: list[Reals], log_s: Reals) -> Reals:
-        rest = iter(moving)
-        filled = [next(rest) if m else x for x, m in zip(leaves, moves, strict=True)]
-        with jax.numpy_rank_promotion("allow"):
-            found = bound(*structure.unflatten(filled), xp.exp(log_s))
+    def at(log_s: Reals) -> Reals:
+        found = bound(*fixed, xp.exp(log_s))
         return xp.where(xp.isnan(found), xp.inf, found)
 
-    @custom_jvp
-    def least(moving: list[Reals]) -> Lanes:
-        low, high = (xp.full_like(moving[-1], x) for x in _LOG_RANGE)
-        return zoom(partial(at, moving), low, high, _TRIED, _ROUNDS)[1]
-
-    def along(primals: Any, tangents: Any) -> tuple[Lanes, Lanes]:
-        least, slopes = _with_slopes(at, *primals)
-        parts = (
-            xp.sum(s * t, tuple(range(1, s.ndim))) for s, t in zip(slopes, tangents[0], strict=True)
-        )
-        return least, sum(parts, start=xp.zeros_like(least))
-
-    least.defjvp(along)
-    found = least([x for x, m in zip(leaves, moves, strict=True) if m])
-    return xp.where(bad, xp.nan, found)
-
-
-def _with_slopes(at: Callable[..., Reals], moving: list[Reals]) -> tuple[Lanes, list[Reals]]:
-    """The least value, and its slopes in the leaves `moving`, from one body of a loop.
-
-    After the last round all points are the best one. So the bound is compiled once.
-    """
-    low, high = (xp.full_like(moving[-1], x) for x in _LOG_RANGE)
-
-    def closer(index: Any, state: tuple[Zoom, list[Reals]]) -> tuple[Zoom, list[Reals]]:
-        found, slopes = state
-        is_last = index == _ROUNDS
-        x = xp.where(is_last, found.best[None], found.grid(_TRIED))
-        values, back = jax.vjp(lambda moving: at(moving, x), moving)
-        one = xp.zeros_like(values).at[0].set(1.0)
-        slopes = lax.cond(is_last, lambda: back(one)[0], lambda: slopes)
-        return found.moved(x, values), slopes
-
-    start = started_zoom(low, high), jax.tree.map(xp.zeros_like, moving)
-    found, slopes = lax.fori_loop(0, _ROUNDS + 1, closer, start)
-    return found.least, slopes
+    low, high = (xp.full_like(values, x) for x in _LOG_RANGE)
+    with jax.numpy_rank_promotion("allow"):
+        log_s = zoom(at, low, high, _TRIED, _ROUNDS)[0]
+        found = bound(releases, values, lax.stop_gradient(xp.exp(log_s)))
+    bad = is_bad(releases.terms) | xp.isnan(values)
+    return xp.where(bad, xp.nan, xp.where(xp.isnan(found), xp.inf, found))
 
 
 def is_bad(terms: Terms) -> Bools:

@@ -25,8 +25,7 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.namespace import slope as slope_of
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp._numeric.elementary import conversion_entropy, log_add
-from jaxdp._numeric.search import falling_root
-from jaxdp._numeric.zoom import zoom
+from jaxdp._numeric.search import falling_root, zoom
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.convolution import Profile, Total, finite_lower, finite_upper, total_of

@@ -20,7 +20,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import conversion_entropy
-from jaxdp._numeric.zoom import zoom
+from jaxdp._numeric.search import zoom
 from jaxdp.adaptive.currency import (
     Currency,
     Item,

@@ -16,8 +16,7 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.precision import callers_are_wide
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import log1p, round_up
-from jaxdp._numeric.search import secant_bracket, secants
-from jaxdp._numeric.zoom import zoom
+from jaxdp._numeric.search import secant_bracket, secants, zoom
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.composition import Term
 from jaxdp.design.calibrate import SLOPE, straightened
@@ -244,6 +243,7 @@ def least_error(
     if shapes[0] == shapes[1]:
         return least(start, lanes, True)
     tall = jax.tree.map(lambda x: xp.broadcast_to(x, (_SHAPES, *x.shape)), lanes)
+
     ends = xp.log(start), xp.log(start * (shapes[1] / shapes[0]))
     shape = xp.exp(zoom(lambda x: error(xp.exp(x), tall), *ends, _SHAPES, _ROUNDS)[0])
     if family == "truncated_laplace":

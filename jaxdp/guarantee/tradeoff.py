@@ -19,7 +19,7 @@ from jaxdp._core.functions import sigmoid
 from jaxdp._core.namespace import updated, vmap, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
-from jaxdp._numeric.zoom import zoom
+from jaxdp._numeric.search import zoom
 from jaxdp.guarantee.base import require_both_directions
 from jaxdp.guarantee.supporting_lines import LARGEST_EPSILON, support
 

@@ -17,7 +17,7 @@ import jax
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
-from jaxdp._numeric.zoom import zoom
+from jaxdp._numeric.search import zoom
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.contour.cumulant import chernoff, composed

@@ -11,8 +11,7 @@ import pytest
 from jaxdp._core.namespace import xp
 from jaxdp._numeric import double_double, elementary
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair, mills_slope
-from jaxdp._numeric.search import bisect, last_feasible, least_value, secant_bracket
-from jaxdp._numeric.zoom import zoom
+from jaxdp._numeric.search import bisect, last_feasible, least_value, secant_bracket, zoom
 
 pytestmark = pytest.mark.float64
 
