@@ -45,9 +45,16 @@ class Page:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
-        self.send("Page.navigate", url=address)
-        while "Page.loadEventFired" not in self._events:
-            self._receive()
+        self._address = address
+        self.load()
+
+    def load(self) -> None:
+        """Load the page anew, with the values that it begins with."""
+        for address in ("about:blank", self._address):
+            self._events.clear()
+            self.send("Page.navigate", url=address)
+            while "Page.loadEventFired" not in self._events:
+                self._receive()
 
     def __enter__(self) -> Page:
         return self

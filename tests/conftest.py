@@ -1,13 +1,17 @@
-"""Strict: no silent rank promotion, warnings are errors, types are checked."""
+"""Strict: no silent rank promotion, warnings are errors, types are checked, noise is known."""
 
 import contextlib
+import hashlib
 import importlib
+import itertools
+import types
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import first_calls
 import jax
+import numpy as np
 import pytest
 from hypothesis import settings
 
@@ -31,6 +35,7 @@ _TENTHS = 10
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tenth", type=int, help="of the long tests, run those of this tenth only")
+    parser.addoption("--draws", default="0", help="a word; tests draw other noise for another one")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -60,6 +65,33 @@ def traced_numbers_are_doubles(request: pytest.FixtureRequest) -> Iterator[None]
     is_marked = request.node.get_closest_marker("float64") is not None
     with jax.enable_x64(True) if is_marked else contextlib.nullcontext():
         yield
+
+
+def _name(request: pytest.FixtureRequest) -> str:
+    return f"{request.config.getoption('draws')} {request.node.nodeid}"
+
+
+@pytest.fixture
+def draw(request: pytest.FixtureRequest) -> np.random.Generator:
+    """The same numbers in every run, and others with another `--draws`."""
+    return np.random.default_rng(zlib.crc32(_name(request).encode()))
+
+
+@pytest.fixture(autouse=True)
+def noise_is_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys "of the operating system" are digests of the test's name: no test fails by chance.
+
+    In other processes, and in fixtures of a module, they are the operating system's.
+    """
+    name, calls = _name(request), itertools.count()
+
+    def urandom(size: int) -> bytes:
+        return hashlib.shake_256(f"{name} {next(calls)}".encode()).digest(size)
+
+    random_key = importlib.import_module("jaxdp._core.random_key")
+    monkeypatch.setattr(random_key, "os", types.SimpleNamespace(urandom=urandom))
+    # What scikit-learn draws from without a `random_state`.
+    np.random.seed(zlib.crc32(name.encode()))  # noqa: NPY002
 
 
 @pytest.fixture(autouse=True)

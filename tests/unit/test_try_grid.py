@@ -38,11 +38,10 @@ def decoded(grid, text, points):
     assert at == len(text)
 
 
-def test_points_between_are_the_librarys_numbers(grid, script):
+def test_points_between_are_the_librarys_numbers(grid, script, draw):
     assert list(script.BETWEEN.items()) == list(
         zip(*(grid["finer"][x] for x in ("deltas", "every")), strict=True)
     )
-    draw = np.random.default_rng()
     at = int(draw.choice(len(script.BETWEEN)))
     delta, every = list(script.BETWEEN.items())[at]
     points = list(script.points(every))
@@ -56,15 +55,15 @@ def test_points_between_are_the_librarys_numbers(grid, script):
     assert_stored(grid, stored, known)
 
 
-def test_lines_through_stored_points_are_above_the_librarys_numbers(grid, script):
-    known = draw_from(grid["finer"]["beyond"])
+def test_lines_through_stored_points_are_above_the_librarys_numbers(grid, script, draw):
+    beyond = grid["finer"]["beyond"]
+    known = beyond[int(draw.choice(len(beyond)))]
     assert [one["delta"] for one in grid["finer"]["beyond"]] == script.BEYOND
     points = list(script.points(1))
     near, far = (list(decoded(grid, grid["finer"]["codes"][at], points)) for at in (0, 1))
     places = np.array([grid["digits"].index(digit) for digit in known["slopes"]])
     parts = script.PARTS
     assert places.size == parts * len(points)
-    draw = np.random.default_rng()
     # Some at random, and some of the largest slopes.
     some = np.array([*draw.choice(places.size, 4), *draw.choice(np.argsort(places)[-200:], 2)])
     rows = some // parts
@@ -79,7 +78,3 @@ def test_lines_through_stored_points_are_above_the_librarys_numbers(grid, script
     exactly = exact(noise, rate, np.ceil(epochs / rate), known["delta"])
     assert np.all(bounds >= exactly)
     assert np.all(bounds <= np.maximum(exactly * (1.0 + known["excess"]), 0.01))
-
-
-def draw_from(list_of):
-    return list_of[int(np.random.default_rng().choice(len(list_of)))]

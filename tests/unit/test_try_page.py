@@ -37,11 +37,10 @@ def test_a_notebook_has_the_same_positions(grid):
     assert json.loads(deltas) == dp.explore.DELTAS
 
 
-def test_positions_are_the_librarys_numbers(grid, positions):
-    draw = np.random.default_rng().choice
-    i, j, k = (draw(count, 4) for count in positions.shape[:3])
+def test_positions_are_the_librarys_numbers(grid, positions, draw):
+    i, j, k = (draw.choice(count, 4) for count in positions.shape[:3])
     noise, rate, epochs = (np.array(grid[name]) for name in ("noises", "rates", "epochs"))
-    column = draw(np.arange(1, positions.shape[3]), 4)
+    column = draw.choice(np.arange(1, positions.shape[3]), 4)
     steps = [steps_of(*pair) for pair in zip(epochs[k], rate[j], strict=True)]
     known = exact(noise[i], rate[j], np.array(steps), np.array(grid["deltas"])[column - 1])
     assert_stored(grid, positions[i, j, k, column], known)
@@ -89,11 +88,18 @@ needs_chromium = pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium i
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory):
+def opened(tmp_path_factory):
     address = (DOCS / "try.html").as_uri()
-    with browser.Page(address, tmp_path_factory.mktemp("chromium")) as opened:
-        yield opened
-        assert opened.errors == []
+    with browser.Page(address, tmp_path_factory.mktemp("chromium")) as page:
+        yield page
+
+
+@pytest.fixture
+def page(opened):
+    """As it begins, whatever other tests have done with it."""
+    opened.load()
+    yield opened
+    assert opened.errors == []
 
 
 def shown_epsilon(page):
@@ -110,11 +116,10 @@ def move(page, name, place):
 
 
 @needs_chromium
-def test_sliders_show_stored_numbers(page, grid, positions):
+def test_sliders_show_stored_numbers(page, grid, positions, draw):
     page.evaluate("document.getElementById('tab-training').click()")
     assert page.evaluate("typeof ofTraining") == "function"
     column = 1 + grid["deltas"].index(1e-5)
-    draw = np.random.default_rng()
     names = {"noise": "noises", "batch": "batches", "records": "records", "epochs": "epochs"}
     sliders = ", ".join(f"Number(element('{name}-slider').value)" for name in names)
     visited, found = [], []
@@ -209,9 +214,8 @@ def test_the_drawn_profile_is_an_upper_bound(page):
 
 @needs_chromium
 @pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.long)])
-def test_random_inputs_are_safe_and_close(page, count):
+def test_random_inputs_are_safe_and_close(page, count, draw):
     """The figure in the text of the page: 95 of 100 are at most so much above the library's."""
-    draw = np.random.default_rng()
     noise = np.exp(draw.uniform(np.log(0.5), np.log(4.0), count)).round(3)
     records = np.exp(draw.uniform(np.log(3e3), np.log(3e6), count)).round()
     rate = np.exp(draw.uniform(np.log(1e-3), np.log(0.2), count))

@@ -19,6 +19,8 @@ from jaxdp.cli import build_app
 NOISE = np.random.default_rng(1).normal(size=(2, 2000))
 FIRST, SECOND = NOISE[0], NOISE[1] + 1.0
 GERMAN = ["--delimiter", ";", "--decimal", ","]
+# Halves at random refute mu .5 in 99.7 %. A seed chooses the same halves in every run.
+TRUE, FALSE = ["--gdp", 1, "--seed", 1], ["--gdp", 0.5, "--seed", 1]
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +92,8 @@ def test_files_as_people_have_them(run, tmp_path):
         [wide, "--first", "a", "--second", "b"],
         [indexed],
     ):
-        assert run(*arguments, "--gdp", 1).exit_code == 0, arguments
-        assert run(*arguments, "--gdp", 0.5).exit_code == 1, arguments
+        assert run(*arguments, *TRUE).exit_code == 0, arguments
+        assert run(*arguments, *FALSE).exit_code == 1, arguments
 
 
 ROWS = [f"{i},{i + 0.5}" for i in range(40)]
@@ -152,9 +154,9 @@ def test_columns_of_unequal_length(run, tmp_path):
     columns = [FIRST.tolist(), [*np.sort(SECOND[:1500]).tolist(), *[""] * 500]]
     path.write_text(text_of(*columns).replace("''", ""))
     assert run(path).exit_code == 2
-    told = run(path, "--unequal", "--gdp", 1, "--json")
+    told = run(path, "--unequal", *TRUE, "--json")
     assert (told.exit_code, json.loads(told.stdout)["outputs"]) == (0, [2000, 1500])
-    assert run(path, "--unequal", "--gdp", 0.5).exit_code == 1
+    assert run(path, "--unequal", *FALSE).exit_code == 1
 
 
 def test_parquet(run, tmp_path):
@@ -162,17 +164,23 @@ def test_parquet(run, tmp_path):
     pandas = pytest.importorskip("pandas")
     path = tmp_path / "outputs.parquet"
     pandas.DataFrame({"a": FIRST, "b": SECOND}).to_parquet(path)
-    assert run(path, "--gdp", 0.5).exit_code == 1
+    assert run(path, *FALSE).exit_code == 1
     pandas.DataFrame({"a": [1.0, None, 2.0], "b": [1.0, 2.0, 3.0]}).to_parquet(path)
     told = run(path)
     assert (told.exit_code, "record 2 of" in told.stderr) == (2, True)
 
 
 @pytest.mark.long
-def test_a_hundred_thousand_rows_take_two_seconds(run, tmp_path):
-    noise = np.random.default_rng(2).normal(size=(2, 100_000))
-    path = tmp_path / "large.csv"
-    path.write_text(text_of(noise[0].tolist(), (noise[1] + 1.0).tolist()))
-    start = time.process_time()
-    assert run(path, "--gdp", 0.8).exit_code == 1
-    assert time.process_time() - start < 2.0
+def test_ten_times_the_rows_take_ten_times_as_long(run, tmp_path):
+    """The least of three times each; measured: .07 and .85 CPU seconds."""
+    noise = np.random.default_rng(2).normal([[0.0], [1.0]], size=(2, 100_000))
+
+    def seconds(rows):
+        path = tmp_path / f"{rows}.csv"
+        path.write_text(text_of(*noise[:, :rows].tolist()))
+        started = time.process_time()
+        assert run(path, *FALSE).exit_code == 1
+        return time.process_time() - started
+
+    few, many = (min(seconds(rows) for _ in range(3)) for rows in (10_000, 100_000))
+    assert many < 40 * few

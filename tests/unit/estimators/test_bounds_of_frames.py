@@ -77,7 +77,7 @@ def test_sparse_and_single_precision_features_train_the_same_model(solver):
     x = rng.uniform(-1, 1, (3000, 5)) * (rng.random((3000, 5)) < 0.3)
     y = x @ [1.0, 0.0, -0.5, 0.0, 0.0] + 0.3
     model = dp.DPLinearRegression(
-        epsilon=10.0, delta=1e-6, feature_bounds=(-1, 1), target_bounds=(-2, 2), solver=solver
+        epsilon=15.0, delta=1e-6, feature_bounds=(-1, 1), target_bounds=(-2, 2), solver=solver
     )
     for features in (sparse.csr_matrix(x), sparse.csc_array(x), x.astype(np.float32)):
         model.fit(features, y)

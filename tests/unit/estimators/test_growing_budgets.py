@@ -108,13 +108,15 @@ def test_a_score_does_not_fall_with_epsilon_and_tends_to_that_of_scikit_learn(na
 
 def test_predictions_clip_features_as_the_fit_did():
     """A record far out has the prediction of one at the released end."""
-    model = dp.DPLasso(epsilon=3.0, **KNOWN, **ENDS).fit(FEATURES, TARGETS)
+    # A released range is within the bounds in all but 1 of 1e5 fits.
+    seeded = KNOWN | {"epsilon": 3.0, "random_state": 0}
+    model = dp.DPLasso(**seeded, **ENDS).fit(FEATURES, TARGETS)
     lower, upper = model.feature_range_
     assert (lower >= -BOUND).all()
     assert (upper <= BOUND).all()
     assert (upper - lower < BOUND).all()
     np.testing.assert_array_equal(model.predict([upper + 1e3]), model.predict([upper]))
     labels = np.digitize(TARGETS, [-0.5, 0.5])
-    three = dp.DPLogisticRegression(epsilon=3.0, **KNOWN, passes=2).fit(FEATURES, labels)
+    three = dp.DPLogisticRegression(**seeded, passes=2).fit(FEATURES, labels)
     ends = np.max([each.feature_range_[1] for each in three.estimators_], axis=0)
     np.testing.assert_array_equal(three.predict_proba([ends + 1e3]), three.predict_proba([ends]))

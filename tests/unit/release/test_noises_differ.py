@@ -1,7 +1,6 @@
 """One key draws a noise of its own for each leaf, group and step."""
 
 import itertools
-import os
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp._core import random_key
 
 KEY = jax.random.key(0)
 # Entries of each leaf. chosen: correlations of independent draws are below .6, at 5 deviations
@@ -70,7 +70,7 @@ def test_a_secure_key_is_256_bits_of_the_operating_system(monkeypatch):
         asked.append(count)
         return bytes(range(len(asked), len(asked) + count))
 
-    monkeypatch.setattr(os, "urandom", known)
+    monkeypatch.setattr(random_key.os, "urandom", known)
     keys = [dp.secure_key() for _ in range(3)]
     assert asked == [32, 32, 32]
     for index, key in enumerate(keys):
@@ -87,7 +87,7 @@ def test_draws_depend_on_every_bit_of_a_key(monkeypatch):
             yield (1 << place).to_bytes(32, "little")
 
     bits = seeds()
-    monkeypatch.setattr(os, "urandom", lambda count: next(bits)[:count])
+    monkeypatch.setattr(random_key.os, "urandom", lambda count: next(bits)[:count])
     keys = jnp.stack([dp.secure_key() for _ in range(257)])
     for derived in (lambda k: k, jax.random.split, lambda k: jax.random.fold_in(k, 7)):
         drawn = np.asarray(jax.vmap(lambda k, f=derived: bits_of(f(k)))(keys))
@@ -110,7 +110,9 @@ def bits_of(key):
     ids=["release", "table"],
 )
 def test_what_draws_without_a_key_reads_the_operating_system(call, monkeypatch):
-    asked, real = [], os.urandom
-    monkeypatch.setattr(os, "urandom", lambda count: asked.append(count) or real(count))
+    asked, urandom = [], random_key.os.urandom
+    monkeypatch.setattr(
+        random_key.os, "urandom", lambda count: asked.append(count) or urandom(count)
+    )
     call()
     assert asked == [32]

@@ -40,8 +40,11 @@ def compilations() -> int:
     return int(os.environ["COMPILATIONS"])
 
 
-def slow_kernel():
-    """A function that compiles one program of its own, and takes a moment over a block."""
+def slow_kernel(until=None):
+    """A function that compiles one program of its own, and takes a moment over a block.
+
+    until: a file for which the blocks of large scales wait.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -49,6 +52,8 @@ def slow_kernel():
 
     def function(scale, epsilon):
         time.sleep(0.1)
+        while until is not None and scale.max() > 2.0 and not until.exists():
+            time.sleep(0.01)
         return kernel(scale, epsilon)
 
     return function
@@ -77,8 +82,9 @@ def test_one_compilation_a_worker(client, tmp_path):
 
 
 def test_a_killed_worker_changes_nothing(client, tmp_path):
-    run = functools.partial(dp.sweep, slow_kernel(), AXES, chunk=CHUNK, progress=False)
-    broken, whole, killed = tmp_path / "broken.zarr", tmp_path / "whole.zarr", []
+    done, broken, whole = (tmp_path / name for name in ("done", "broken.zarr", "whole.zarr"))
+    run = functools.partial(dp.sweep, slow_kernel(done), AXES, chunk=CHUNK, progress=False)
+    killed = []
 
     def kill() -> None:
         deadline = time.monotonic() + PATIENCE
@@ -87,6 +93,7 @@ def test_a_killed_worker_changes_nothing(client, tmp_path):
         pid = next(iter(client.run(os.getpid).values()))
         os.kill(pid, signal.SIGKILL)
         killed.append(len(list(broken.glob("scale/.sweep/*.done"))))
+        done.touch()
 
     killer = threading.Thread(target=kill)
     killer.start()

@@ -225,9 +225,9 @@ def test_bars_of_consistent_tables_and_margins_hold(noise):
     tables += [{"statistic": "mean", **SPENT, "by": "region"}]
     exact = {
         (r.name, r.category): r.value
-        for r in dp.tables.release(RECORDS, made(*tables, rho=1e9)).rows
+        for r in dp.tables.release(RECORDS, made(*tables, rho=1e9), jax.random.key(0)).rows
     }
-    rows = dp.tables.release(RECORDS, made(*tables, rho=0.5)).rows
+    rows = []
     for jointly in (False, True):
         plan = made(*tables, rho=0.5, noise=noise, level=0.8, jointly=jointly)
         size, misses, any_miss = 30, dict.fromkeys(exact, 0), 0
