@@ -170,10 +170,10 @@ def _expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> np.ndarray | 
         return None
     target = np.asarray(largest_gdp(budget).mu) ** 2
     shape = np.broadcast_shapes(target.shape, *(phase.shape for phase in phases))
-    least, largest = np.full(shape, _LEAST_NOISE), np.full(shape, _LARGEST_NOISE)
+    least, largest = xp.full(shape, _LEAST_NOISE), xp.full(shape, _LARGEST_NOISE)
 
     def passes(factor: Reals) -> Bools:
-        return sum(_squared_mu(phase, np.asarray(factor)) for phase in phases) <= target
+        return xp.asarray(sum(_squared_mu(phase, np.asarray(factor)) for phase in phases) <= target)
 
     good, _ = bisect(passes, largest, least, geometric=True, halvings=_GUESS_HALVINGS)
     return np.asarray(good)
