@@ -14,7 +14,9 @@ def run(
     file: Annotated[str, typer.Argument(help="JSON of a privacy loss, or of a whole statement.")],
     epsilon: Annotated[str | None, typer.Option(help="epsilon in nats; 1.5 is exact.")] = None,
     delta: Annotated[str | None, typer.Option(help="delta, a probability; 1e-5 is exact.")] = None,
-    most_points: Annotated[int | None, typer.Option(help="Points of a sum at most.")] = None,
+    most_points: Annotated[
+        int | None, typer.Option(help="Points of a sum, or terms of an exact delta, at most.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object, nothing else.")
     ] = False,

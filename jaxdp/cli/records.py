@@ -181,7 +181,7 @@ class Records:
         """ColumnError for a number with the other decimal mark: 1.234 may be a thousand, or one."""
         name, mark, pattern = _OTHER_MARKS[self._decimal]
         for i, cell in enumerate(cells):
-            if mark in cell and pattern.fullmatch(cell.strip()):
+            if mark in cell and cell.strip() != mark and pattern.fullmatch(cell.strip()):
                 raise ColumnError(
                     f"with --decimal {self._decimal} numbers must have no {name}, and record "
                     f"{before + i + 1} of {column} has one: name the --decimal of the file, and "

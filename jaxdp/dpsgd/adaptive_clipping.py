@@ -1,10 +1,11 @@
 """Clipping thresholds that follow a quantile of the gradients' norms.
 
-A step releases, beside the noisy sums, how many gradients of each group are below its threshold:
-an example adds 1/2 to the count if its norm is at most the threshold, -1/2 if it is above, and 0 if
-its gradient is 0. In units of their noise, all counts together move by a fixed share of what one
-example moves: the squares (Gaussian) or absolute values (Laplace) add up to those of the noise
-multiplier. Thresholds are functions of noisy counts, and scales follow them: the ratios stay.
+Each step releases the noisy sums and, for each group, a noisy count of the gradients below its
+threshold. An example adds 1/2 to the count if its norm is at most the threshold, -1/2 if it is
+above, and 0 if its gradient is 0. The counts take a fixed share of the privacy loss of a step, so
+that sums and counts together have the noise multiplier of the plan: the squares (Gaussian) or the
+absolute values (Laplace) of sensitivity over noise add up. The thresholds depend on noisy counts
+alone, and the noise scales change in proportion to them.
 
 Source: Andrew, Thakkar, McMahan & Ramaswamy, NeurIPS 2021, arXiv:1905.03871.
 """

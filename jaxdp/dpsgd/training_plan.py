@@ -170,8 +170,8 @@ def plan(
         noise: "gaussian" or "laplace".
         release: "lattice", or "float": noise whose last bits leak, for research.
         clip_quantile: in (0, 1); thresholds begin at `clip` and follow this quantile of norms.
-        bands: the noise of so many consecutive steps is correlated, so that sums of steps have
-            less of it. Records are in so many groups, which take turns; Poisson samples alone.
+        bands: the number of consecutive steps with correlated noise, which is smaller in sums of
+            steps. The records form `bands` groups, which take turns; Poisson samples alone.
         schedule: as in `epsilon`, one concrete number each, without phases. dataset_size is
             required, roughly and public: the noisy sum is divided by the expected batch size.
             relation: "add_remove", "add", "remove" or "zero_out".

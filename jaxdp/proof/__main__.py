@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file", help="JSON of a privacy loss, or of loss, epsilon and delta")
     parser.add_argument("--epsilon", help="in nats; text such as 1.5 is exact")
     parser.add_argument("--delta", help="a probability; text such as 1e-5 is exact")
-    parser.add_argument("--most-points", type=int, default=None, help="points of a sum at most")
+    parser.add_argument("--most-points", type=int, help="points or exact terms at most")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args(arguments)
     try:

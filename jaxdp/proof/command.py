@@ -35,7 +35,7 @@ def run(
     for name, value in given.items():
         if value is None:
             raise ValueError(f"{name} must be given, by --{name} or in {file}")
-    proof = verify(text, **given, most_points=most_points or POINTS)
+    proof = verify(text, **given, most_points=POINTS if most_points is None else most_points)
     if as_json:
         answer = {name: str(value) for name, value in given.items()} | dataclasses.asdict(proof)
         return json.dumps(answer), _STATUS[proof.proved]

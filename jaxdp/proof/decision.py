@@ -68,7 +68,8 @@ def verify(
         loss: a `PrivacyLoss` of batch shape (), or the text of its `to_json`.
         epsilon, delta: the statement. Floats are the binary numbers that they are; text such as
             "1e-5", and fractions, are exact.
-        most_points: points of a sum at most; more take longer and prove more.
+        most_points: points of a sum, or terms of an exact delta, at most; more take longer and
+            prove more. It bounds no law: its cost is bounded by `seconds`.
         seconds: CPU seconds after which the statement is left open.
 
     Returns:
@@ -140,7 +141,7 @@ def _of_finite(releases: Releases, epsilon: Fraction, most_points: int) -> Brack
     bounded = all(top is not None for _, top in tops)
     if bounded and ball(epsilon) >= total(n * top for n, top in tops):
         return Bracket(arb(0), arb(0), 0)
-    found = exact.delta(releases, epsilon)
+    found = exact.delta(releases, epsilon, most_points)
     if found is None:
         return contour.bracket(releases, epsilon, most_points, _progress())
     value, points = found

@@ -15,8 +15,8 @@ _SUMS, _WORK = 20000, 1500000
 _CLOSE, _TRIALS = -15, 6
 
 
-def delta(releases: Releases, epsilon: Fraction) -> tuple[Any, int] | None:
-    """Delta over finite losses and the number of terms; None for other releases."""
+def delta(releases: Releases, epsilon: Fraction, most_terms: int) -> tuple[Any, int] | None:
+    """Delta over finite losses and the number of terms; None for other releases, or more terms."""
     laws = [law for _, law in releases]
     if all(law.variance is not None for law in laws):
         return gaussian_profile(total(n * law.variance for n, law in releases), ball(epsilon)), 0
@@ -24,11 +24,11 @@ def delta(releases: Releases, epsilon: Fraction) -> tuple[Any, int] | None:
         return laws[0].profile(ball(epsilon)), 0
     if all(law.fractional is not None for law in laws):
         terms, size = math.prod(n + 1 for n, _ in releases), sum(n for n, _ in releases)
-        if terms * size <= _WORK:
+        if terms <= most_terms and terms * size <= _WORK:
             return _residues(releases, epsilon, size), terms
     if not any(law.curves or law.rest for law in laws):
         sums = math.prod(math.comb(n + len(law.atoms) - 1, n) for n, law in releases)
-        if sums <= _SUMS:
+        if sums <= min(most_terms, _SUMS):
             return _enumerated(releases, ball(epsilon)), sums
     return None
 

@@ -46,7 +46,7 @@ _TIMES = (1.0, 1.3, 1.7, 2.2, 2.8, 3.6)
 
 
 class Fractional(NamedTuple):
-    """M(s) = ((f0 + f1 s) e^(a s) + (g0 + g1 s) e^(-a s)) / (1 + 2 s), as that of Laplace noise."""
+    """M(s) = ((f0 + f1 s) e^(a s) + (g0 + g1 s) e^(-a s)) / (1 + 2 s), as Laplace noise has."""
 
     a: Fraction
     first: tuple[Any, Any]
@@ -56,8 +56,9 @@ class Fractional(NamedTuple):
 class Law:
     """M(s) = E e^(s L) over the finite losses L of one release under P.
 
-    Atoms, curves, and what is left out: `rest(c)` bounds the sum of m e^(c L) over it. The mass of
-    infinite losses is apart. `variance` is that of a Gaussian loss, which needs no integral.
+    The law consists of atoms, curves and a remainder: `rest(c)` bounds the sum of m e^(c L) over
+    the remainder. `infinite` is the mass of infinite losses, which is kept separately. `variance`
+    is set for a Gaussian loss, which needs no integral.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ _LEAST_WEIGHT = 0.1
 class Moments(NamedTuple):
     """A released second moment of rows (x, 1, y), without the 1 if there is no intercept.
 
-    Private, and whatever is computed from it. scale: deviation of the noise on the diagonal.
+    It is private, as are all numbers computed from it. scale: deviation of the diagonal's noise.
     """
 
     matrix: np.ndarray

@@ -95,6 +95,7 @@ def test_semicolons_and_decimal_commas_and_gzip(run, files):
     ("content", "options", "said"),
     [
         ("region;size;spent\nN;1;1.234\n", {"delimiter": ";", "decimal": ","}, "have no point"),
+        ("region;size;spent\nN;1;.\n", {"delimiter": ";", "decimal": ","}, "must be of numbers"),
         ("region;size;spent\nN;1.5;1\n", {"delimiter": ";", "decimal": ","}, "have no point"),
         ("region,size,spent\n", {"decimal": ","}, "--decimal must be . or , and not the"),
         ("region,size,spent\n", {"decimal": "'"}, "--decimal must be . or ,"),

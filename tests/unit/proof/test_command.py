@@ -14,6 +14,7 @@ import pytest
 from processes import process
 
 import jaxdp as dp
+from jaxdp.proof import command
 
 ROOT = Path(dp.__file__).parent
 LOSS = 10 * dp.privacy_loss(dp.Mechanism(dp.Laplace(5.0), 1.0))
@@ -55,14 +56,14 @@ def test_it_imports_nothing_else():
 
 
 def test_statements(files):
-    command = "-m", "jaxdp", "verify"
+    program = "-m", "jaxdp", "verify"
     for more, status, word in (
         ((files / "statement.json",), 0, "Proved"),
         ((files / "loss.json", "--epsilon", "1.5", "--delta", "1e-5"), 1, "Refuted"),
         ((files / "loss.json", "--epsilon", "1.5"), 2, "delta must be given"),
         ((files / "none.json",), 2, "none.json"),
     ):
-        done = process(*command, *more)
+        done = process(*program, *more)
         assert done.returncode == status, done.stderr
         assert word in done.stdout + done.stderr
 
@@ -77,6 +78,14 @@ def test_an_open_statement_and_json(files):
     assert done.returncode == 3
     assert answer["proved"] is None
     assert float(answer["lower"]) <= middle <= float(answer["upper"])
+
+
+def test_most_points_bounds_exact_sums_and_is_never_ignored(files):
+    loss = 300 * dp.privacy_loss(dp.Mechanism(dp.Laplace(100.0), 1.0))
+    assert dp.verify(loss, 1.0, 1e-3).points == 301
+    assert dp.verify(loss, 1.0, 1e-3, most_points=16).points <= 2 * 16
+    with pytest.raises(ValueError, match="most_points must be at least 16, got 0"):
+        command.run(str(files / "loss.json"), "1", "1e-5", 0, False)
 
 
 def test_without_jax_and_numpy(files):
