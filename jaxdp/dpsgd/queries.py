@@ -10,9 +10,8 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
-from jaxdp._core.types import ArrayLike, Bools, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1mexp
-from jaxdp._numeric.search import bisect
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.design.calibrate import calibrate, calibrate_from
 from jaxdp.dpsgd.arguments import target_delta, with_names
@@ -170,13 +169,12 @@ def _expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> np.ndarray | 
         return None
     target = np.asarray(largest_gdp(budget).mu) ** 2
     shape = np.broadcast_shapes(target.shape, *(phase.shape for phase in phases))
-    least, largest = xp.full(shape, _LEAST_NOISE), xp.full(shape, _LARGEST_NOISE)
-
-    def passes(factor: Reals) -> Bools:
-        return xp.asarray(sum(_squared_mu(phase, np.asarray(factor)) for phase in phases) <= target)
-
-    good, _ = bisect(passes, largest, least, geometric=True, halvings=_GUESS_HALVINGS)
-    return np.asarray(good)
+    low, high = np.full(shape, np.log(_LEAST_NOISE)), np.full(shape, np.log(_LARGEST_NOISE))
+    for _ in range(_GUESS_HALVINGS):
+        middle = 0.5 * (low + high)
+        excess = sum(_squared_mu(phase, np.exp(middle)) for phase in phases) > target
+        low, high = np.where(excess, middle, low), np.where(excess, high, middle)
+    return np.asarray(np.exp(high))
 
 
 def _squared_mu(phase: Phase, factor: np.ndarray | float) -> np.ndarray:
