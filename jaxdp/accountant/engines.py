@@ -122,8 +122,8 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
 # every release. That costs a third of the variance. A Renyi divergence of a fixed order composes
 # without that loss, and costs about two nats of log delta in the conversion.
 OF_RANGES = Row("divergences of ranges", ALWAYS)
-# Engines of log delta from masses on a grid alone.
-MASSES = Row("points"), END, Row("divergences", 1e-6)
+# Engines of epsilon from masses on a grid alone, if they bound it.
+MASSES = Row("points"), END, Row("divergences", 1.0, concrete_only=True)
 
 
 def steps_of(question: Question, terms: Terms, is_concrete: bool) -> tuple[Step, ...]:
@@ -146,13 +146,13 @@ def steps_of(question: Question, terms: Terms, is_concrete: bool) -> tuple[Step,
     return _steps(question, (*rows, *_of_ranges(terms)), kind, is_concrete)
 
 
-def brackets_of(points: int, terms: Terms, is_concrete: bool) -> tuple[Step, ...]:
-    """Engines that bracket log delta by masses on a grid of `points` points, in order."""
-    first, *others = (step.row for step in steps_of("log delta", terms, is_concrete))
+def grid_steps(points: int, terms: Terms, is_concrete: bool) -> tuple[Step, ...]:
+    """Engines that bound epsilon by masses on a grid of `points` points, in order."""
+    first, *others = (step.row for step in steps_of("epsilon", terms, is_concrete))
     rows: tuple[Row, ...] = MASSES
     if first.engine == "profile":
         rows = (first, END, MASSES[0], MASSES[2]) if others else (first,)
-    return _steps("log delta", (*rows, *_of_ranges(terms)), None, is_concrete, points)
+    return _steps("epsilon", (*rows, *_of_ranges(terms)), None, is_concrete, points)
 
 
 def _are_single(term: Term) -> tuple[bool, bool]:

@@ -45,11 +45,6 @@ def log_delta(
     return _log_delta(terms, epsilon, both, partial(engines.steps_of, "log delta"), stop_when)
 
 
-def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
-    """Bounds on log delta from a grid with `points` points; a single release uses its profile."""
-    return _log_delta(terms, epsilon, both, partial(engines.brackets_of, points), None)
-
-
 @once
 def _log_delta(
     terms: Terms, epsilon: Reals, both: bool, choice: Choice, stop_when: StopWhen | None
@@ -71,6 +66,13 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     terms = with_one_gaussian(terms)
     choice = partial(engines.steps_of, "epsilon")
     return _falling(answered(choice, epsilon_width, terms, delta, both), terms, delta)
+
+
+@once
+def grid_epsilon(terms: Terms, delta: Reals, points: int) -> Reals:
+    """An upper bound on epsilon at delta from a grid of `points` points; releases as they are."""
+    choice = partial(engines.grid_steps, points)
+    return answered(choice, epsilon_width, with_one_gaussian(terms), delta, False).upper
 
 
 def _falling(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
