@@ -224,6 +224,9 @@ def _moved(
     aim = xp.where(
         steady & inside, xp.where(is_near, state.aim - 3.0 * inward, root + inward), middle
     )
+    # A root beyond the safe end, or none: the end itself may not be feasible.
+    is_hopeless = ~passes & (good == near) & ((root - near) * inward >= 0)
+    aim = xp.where(is_hopeless, near, aim)
     one_sided = (good == near) | (bad == far)
     step = xp.clip(aim - state.aim, -_REACH, _REACH)
     aim = xp.where(one_sided, state.aim + step, aim)

@@ -26,6 +26,7 @@ from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.noise.base import Noise
 from jaxdp.noise.flipped_huber import FlippedHuber
+from jaxdp.noise.truncated_laplace import TruncatedLaplace
 
 # Tolerances of log(scale): of noises that are compared (chosen: above what two grids differ by; the
 # last secant is far nearer), and of the result by closed forms (chosen: near its rounding) and by
@@ -74,10 +75,6 @@ class Residuals(NamedTuple):
     rough: Residual
     near: Residual | None = None  # its root is near that of `exact`, and found sooner
 
-    @property
-    def slope(self) -> float:
-        return SLOPE if self.near is None else _SLOPE
-
 
 def least_error(family: Family, objective: str, lanes: Lanes, residuals: Residuals) -> Noise:
     """The member of `family` with the least error that meets the budget."""
@@ -101,11 +98,13 @@ def least_error(family: Family, objective: str, lanes: Lanes, residuals: Residua
         error = getattr(kind._member(shape, xp.exp(root)), objective)()
         return xp.where(xp.isnan(error), xp.inf, error), root, slope
 
-    log_best = _best(ranked, residuals.slope, *(xp.log(x) for x in (low, high, likely)))
+    slope = SLOPE if residuals.near is None else _SLOPE
+    log_best = _best(ranked, slope, *(xp.log(x) for x in (low, high, likely)))
     shape, start = (lax.stop_gradient(xp.exp(x)) for x in log_best)
     bracket = lanes, safe, unsafe
     if family == "truncated_laplace":
-        shape, start = xp.stack([shape, _designed_bound(lanes)]), xp.stack([start, likely])
+        designed = jax.tree.map(lax.stop_gradient, _designed(lanes))
+        shape, start = xp.stack([shape, designed[0]]), xp.stack([start, designed[1]])
         # XLA takes long chains of operations on broadcast arrays for a stuck rewrite.
         bracket = lax.optimization_barrier(
             jax.tree.map(lambda x: xp.broadcast_to(x, shape.shape), bracket)
@@ -211,10 +210,14 @@ def _parabola(values: Reals, share: Reals) -> Reals:
     return middle + share * (0.5 * (high - low) + share * (0.5 * (high + low) - middle))
 
 
-def _designed_bound(lanes: Lanes) -> Reals:
-    """bound / scale of the truncated Laplace of Geng et al.: its loss is epsilon, or infinite."""
-    epsilon = lanes.epsilon / lanes.fold
-    return log1p(xp.expm1(epsilon) / xp.maximum(2.0 * lanes.delta, 1e-300))
+def _designed(lanes: Lanes) -> Pair:
+    """bound / scale and deviation of the truncated Laplace of Geng et al., released `fold` times.
+
+    Its loss is epsilon / fold, or infinite with probability delta / fold.
+    """
+    epsilon, delta = lanes.epsilon / lanes.fold, lanes.delta / lanes.fold
+    shape = log1p(xp.expm1(epsilon) / xp.maximum(2.0 * delta, 1e-300))
+    return shape, xp.sqrt(TruncatedLaplace._of_shape(shape, lanes.shift / epsilon).variance())
 
 
 def _bracket(lanes: Lanes, reach: float) -> tuple[Reals, Reals, Reals]:
