@@ -31,7 +31,7 @@ from jaxdp.noise.truncated_laplace import TruncatedLaplace
 # Tolerances of log(scale): of noises that are compared (chosen: above what two grids differ by; the
 # last secant is far nearer), and of the result by closed forms (chosen: near its rounding) and by
 # compositions (chosen: above what the bounds of two neighbours differ by)
-_COMPARED, _CLOSE, _COMPOSED = 1e-3, 5e-12, 1e-8
+_COMPARED, _CLOSE, _COMPOSED = 1e-3, 5e-12, 1e-9
 # Slope of log epsilon in log(scale), at first. derived: of pure losses
 _SLOPE = -1.0
 # A slope of a search that ends at its first feasible point. chosen: above any slope of log delta
@@ -96,7 +96,8 @@ def least_error(family: Family, objective: str, lanes: Lanes, residuals: Residua
         search = _Search(of_deviation, residuals, shape, *tall)
         root, slope = search.rough_root(xp.exp(log_start + _COMPARED), slope)
         error = getattr(kind._member(shape, xp.exp(root)), objective)()
-        return xp.where(xp.isnan(error), xp.inf, error), root, slope
+        error = xp.where(xp.isnan(error), xp.inf, error)
+        return error, xp.where(root < xp.inf, root, log_start), slope
 
     slope = SLOPE if residuals.near is None else _SLOPE
     log_best = _best(ranked, slope, *(xp.log(x) for x in (low, high, likely)))
