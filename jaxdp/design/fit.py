@@ -33,7 +33,7 @@ from jaxdp.noise.staircase import Staircase, staircase_split
 OBJECTIVES = ("variance", "mean_absolute")
 ACCOUNTING = ("exact", "zcdp")
 # Points of the grid while a shape is searched. chosen: its bound is smooth, if not near
-_POINTS = 2**11
+_POINTS = 2**12
 # Added to both epsilons of a ratio, nats. chosen: its logarithm is finite, and smooth
 _LEAST = 1e-3
 # Share of a sensitivity that counts for the rounding of scale and shape to float32. derived: the

@@ -28,10 +28,12 @@ from jaxdp.noise.base import Noise
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 
-# Tolerances of log(scale): of noises that are compared (chosen: above what two grids differ by; the
-# last secant is far nearer), and of the result by closed forms (chosen: near its rounding) and by
-# compositions (chosen: above what the bounds of two neighbours differ by)
-_COMPARED, _CLOSE, _COMPOSED = 1e-3, 5e-12, 1e-9
+# Tolerances of log(scale) by closed forms: of noises that are compared (chosen: log delta is not
+# straight next to a largest loss), and of the result (chosen: near its rounding)
+_COMPARED, _CLOSE = 1e-6, 5e-12
+# The same by compositions. chosen: above what two grids differ by, and the last secant of epsilon
+# is far nearer; above what the bounds of two neighbours differ by
+_COMPOSED = 1e-3, 1e-9
 # Slope of log epsilon in log(scale), at first. derived: of pure losses
 _SLOPE = -1.0
 # A slope of a search that ends at its first feasible point. chosen: above any slope of log delta
@@ -93,8 +95,7 @@ def least_error(family: Family, objective: str, lanes: Lanes, residuals: Residua
 
     def ranked(log_shape: Reals, log_start: Reals, slope: Reals) -> tuple[Reals, Reals, Reals]:
         shape = xp.exp(log_shape)
-        search = _Search(of_deviation, residuals, shape, *tall)
-        root, slope = search.rough_root(xp.exp(log_start + _COMPARED), slope)
+        root, slope = _Search(of_deviation, residuals, shape, *tall).rough_root(log_start, slope)
         error = getattr(kind._member(shape, xp.exp(root)), objective)()
         error = xp.where(xp.isnan(error), xp.inf, error)
         return error, xp.where(root < xp.inf, root, log_start), slope
@@ -136,7 +137,7 @@ class _Search(NamedTuple):
         """The member, checked by the exact residual; infinite where none meets the budget."""
         exact, rough, near = self.residuals
         ends, residual = (self.safe, self.unsafe), self._residual(exact)
-        close = _CLOSE if exact is rough else _COMPOSED
+        close = _CLOSE if exact is rough else _COMPOSED[1]
         if not checks.all_concrete(self.shape, self.lanes):
             found = secant_bracket(residual, *ends, close, start, SLOPE)
             return self.member(self.shape, found, self.lanes)
@@ -148,10 +149,12 @@ class _Search(NamedTuple):
         found = secants(residual, *ends, start, slope, close).found
         return self.member(self.shape, xp.where(xp.isnan(found), xp.inf, found), self.lanes)
 
-    def rough_root(self, start: Reals, slope: Reals) -> Pair:
+    def rough_root(self, log_start: Reals, slope: Reals) -> Pair:
         """The logarithm of about the least parameter, not checked, and the slope there."""
         residual = self._residual(self.residuals.rough)
-        state = secants(residual, self.safe, self.unsafe, start, slope, _COMPARED)
+        close = _COMPARED if self.residuals.near is None else _COMPOSED[0]
+        start = xp.exp(log_start + close)
+        state = secants(residual, self.safe, self.unsafe, start, slope, close)
         root = state.last - state.value / state.slope
         return xp.where(xp.isnan(state.found), xp.inf, root), state.slope
 
