@@ -37,11 +37,15 @@ _COMPOSED = 1e-3, 1e-9
 # Slope of log epsilon in log(scale), at first. derived: of pure losses
 _SLOPE = -1.0
 # A slope of a search that ends at its first feasible point. chosen: above any slope of log delta
-_STEEP = -1e6
+_STEEP = -1e12
 # Shapes of a round; the next one lies between the neighbours of the best. chosen: the last three
 # lie (2 / 11)^2 / 11 of the range apart, in logarithms, where the error is nearly a parabola
 _SHAPES = 12
 _ROUNDS = 3
+# Largest ratio of three errors on a parabola. chosen: an infinite loss makes them jump
+_SMOOTH = 1.1
+# Largest deviation, over that of a noise that meets the budget, of which more is sought. chosen
+_WORSE = 1.01
 # Largest start of the search along the plateau. measured: a single release has 3.3 there
 _FLAT = 3.0
 # Relative slack of a search in log delta. chosen: above the rounding of log delta
@@ -107,6 +111,9 @@ def least_error(family: Family, objective: str, lanes: Lanes, residuals: Residua
     if family == "truncated_laplace":
         designed = jax.tree.map(lax.stop_gradient, _designed(lanes))
         shape, start = xp.stack([shape, designed[0]]), xp.stack([start, designed[1]])
+        if residuals.near is not None:  # the designed one meets the budget
+            most = _WORSE * designed[1]
+            bracket = lanes, xp.where(most < safe, most, safe), unsafe
         # XLA takes long chains of operations on broadcast arrays for a stuck rewrite.
         bracket = lax.optimization_barrier(
             jax.tree.map(lambda x: xp.broadcast_to(x, shape.shape), bracket)
@@ -203,15 +210,17 @@ def _best(
     x, error, start, _ = lax.fori_loop(0, _ROUNDS, closer, first)
     rise, bend = error[2] - error[0], error[2] - 2.0 * error[1] + error[0]
     share = -0.5 * rise / xp.where(bend > 0, bend, 1.0)
-    inside = (bend > 0) & (xp.abs(share) <= 1.0)
+    is_smooth = xp.max(error, axis=0) <= _SMOOTH * xp.min(error, axis=0)
+    inside = is_smooth & (bend > 0) & (xp.abs(share) <= 1.0)
     share = xp.where(inside, share, xp.argmin(error, axis=0) - 1.0)
     return _parabola(x, share), _parabola(start, share)
 
 
 def _parabola(values: Reals, share: Reals) -> Reals:
-    """At shares in [-1, 1], the parabola through three values at -1, 0 and 1."""
+    """At shares in [-1, 1], the parabola through three values at -1, 0 and 1, within these."""
     low, middle, high = values
-    return middle + share * (0.5 * (high - low) + share * (0.5 * (high + low) - middle))
+    value = middle + share * (0.5 * (high - low) + share * (0.5 * (high + low) - middle))
+    return xp.clip(value, xp.min(values, axis=0), xp.max(values, axis=0))
 
 
 def _designed(lanes: Lanes) -> Pair:

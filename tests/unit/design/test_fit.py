@@ -114,20 +114,25 @@ def test_offset_gaussian_in_twenty_dimensions():
     assert (20 * dp.privacy_loss(dp.Mechanism(noise, 1.0))).delta(5.0) <= 1e-6
 
 
-def test_shapes_of_four_releases_are_compared_in_few_batches(monkeypatch):
-    """31.9601, at the designed bound of four releases; 31.9626 at that of a grid of shapes."""
+@pytest.mark.parametrize(
+    ("family", "variance"),
+    [("laplace", 31.98977), pytest.param("truncated_laplace", 31.9602, marks=pytest.mark.long)],
+)
+def test_four_releases_are_fitted_in_few_batches(family, variance, monkeypatch):
+    """31.9601 at the designed bound of four releases; 31.9626 at that of a grid of shapes."""
     lanes = []
     for name in ("grid_epsilon", "epsilon", "log_delta"):
+        function = getattr(evaluate, name)
 
-        def counted(terms, *arguments, name=name, of=getattr(evaluate, name)):
+        def counted(terms, *arguments, name=name, function=function):
             lanes.append((name, terms[0].shape[0]))
-            return of(terms, *arguments)
+            return function(terms, *arguments)
 
         monkeypatch.setattr(evaluate, name, counted)
-    noise = dp.fit_noise("truncated_laplace", (1.0, 1e-5), 1.0, 4)
+    noise = dp.fit_noise(family, (1.0, 1e-5), 1.0, 4)
     monkeypatch.undo()
-    assert float(noise.variance()) < 31.9602
-    assert sum(n for name, n in lanes if name == "grid_epsilon") <= 70
+    assert float(noise.variance()) < variance
+    assert sum(n for name, n in lanes if name == "grid_epsilon") <= 120
     assert sum(n for name, n in lanes if name != "grid_epsilon") <= 8
     assert (4 * dp.privacy_loss(dp.Mechanism(noise, 1.0))).delta(1.0) <= 1e-5
 
