@@ -107,27 +107,39 @@ def least_error(family: Family, objective: str, lanes: Lanes, residuals: Residua
     slope = SLOPE if residuals.near is None else _SLOPE
     log_best = _best(ranked, slope, *(xp.log(x) for x in (low, high, likely)))
     shape, start = (lax.stop_gradient(xp.exp(x)) for x in log_best)
-    bracket = lanes, safe, unsafe
     if family == "truncated_laplace":
-        designed = jax.tree.map(lax.stop_gradient, _designed(lanes))
-        shape, start = xp.stack([shape, designed[0]]), xp.stack([start, designed[1]])
-        if residuals.near is not None:  # the designed one meets the budget
-            most = _WORSE * designed[1]
-            bracket = lanes, xp.where(most < safe, most, safe), unsafe
-        # XLA takes long chains of operations on broadcast arrays for a stuck rewrite.
-        bracket = lax.optimization_barrier(
-            jax.tree.map(lambda x: xp.broadcast_to(x, shape.shape), bracket)
-        )
-    found = _Search(of_deviation, residuals, shape, *bracket).least(start)
-    if family == "flipped_huber":
-        ends = xp.full_like(likely, 60.0), xp.full_like(likely, 1e-2)
-        # The composed epsilon hardly falls along a plateau: log delta alone has a root there.
-        along = residuals._replace(near=None)
-        other = _Search(_on_plateau, along, likely, lanes, *ends).least(xp.minimum(shape, _FLAT))
-        found = jax.tree.map(lambda *x: xp.stack(x), found, other)
-    elif family != "truncated_laplace":
+        return _with_designed(of_deviation, objective, residuals, (shape, lanes, safe, start))
+    found = _Search(of_deviation, residuals, shape, lanes, safe, unsafe).least(start)
+    if family != "flipped_huber":
         return found
-    return least_of(found, getattr(found, objective)(), 0)
+    ends = xp.full_like(likely, 60.0), xp.full_like(likely, 1e-2)
+    # The composed epsilon hardly falls along a plateau: log delta alone has a root there.
+    along = residuals._replace(near=None)
+    other = _Search(_on_plateau, along, likely, lanes, *ends).least(xp.minimum(shape, _FLAT))
+    both = jax.tree.map(lambda *x: xp.stack(x), found, other)
+    return least_of(both, getattr(both, objective)(), 0)
+
+
+def _with_designed(
+    member: Callable[[Reals, Reals, Lanes], Noise],
+    objective: str,
+    residuals: Residuals,
+    found: tuple[Reals, Lanes, Reals, Reals],
+) -> Noise:
+    """The better of the truncated Laplaces of the found shape and of the designed one."""
+    shape, lanes, safe, start = found
+    designed, deviation = _designed(lanes)
+    if residuals.near is not None:  # the designed one meets the budget
+        most = _WORSE * deviation
+        safe = xp.where(most < safe, most, safe)
+    unsafe = _bracket(lanes, _NEAR)[1]
+    shape, start = xp.stack([shape, designed]), xp.stack([start, deviation])
+    # XLA takes long chains of operations on broadcast arrays for a stuck rewrite.
+    lanes, safe, unsafe = lax.optimization_barrier(
+        jax.tree.map(lambda x: xp.broadcast_to(x, shape.shape), (lanes, safe, unsafe))
+    )
+    both = _Search(member, residuals, shape, lanes, safe, unsafe).least(start)
+    return least_of(both, getattr(both, objective)(), 0)
 
 
 class _Search(NamedTuple):
