@@ -122,8 +122,10 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
 # every release. That costs a third of the variance. A Renyi divergence of a fixed order composes
 # without that loss, and costs about two nats of log delta in the conversion.
 OF_RANGES = Row("divergences of ranges", ALWAYS)
-# Engines of epsilon from masses on a grid alone, if they bound it.
-MASSES = Row("points"), END, Row("divergences", 1.0, concrete_only=True)
+# Engines from masses on a grid alone.
+MASSES = Row("points"), END, Row("divergences", 1e-6)
+# The same of epsilon for comparisons: divergences where a grid has no bound.
+ROUGH = *MASSES[:2], Row("divergences", 1.0, concrete_only=True)
 
 
 def steps_of(question: Question, terms: Terms, is_concrete: bool) -> tuple[Step, ...]:
@@ -146,13 +148,15 @@ def steps_of(question: Question, terms: Terms, is_concrete: bool) -> tuple[Step,
     return _steps(question, (*rows, *_of_ranges(terms)), kind, is_concrete)
 
 
-def grid_steps(points: int, terms: Terms, is_concrete: bool) -> tuple[Step, ...]:
-    """Engines that bound epsilon by masses on a grid of `points` points, in order."""
-    first, *others = (step.row for step in steps_of("epsilon", terms, is_concrete))
-    rows: tuple[Row, ...] = MASSES
+def grid_steps(
+    question: Question, points: int, terms: Terms, is_concrete: bool
+) -> tuple[Step, ...]:
+    """Engines that bound the question by masses on a grid of `points` points, in order."""
+    first, *others = (step.row for step in steps_of(question, terms, is_concrete))
+    rows: tuple[Row, ...] = MASSES if question == "log delta" else ROUGH
     if first.engine == "profile":
-        rows = (first, END, MASSES[0], MASSES[2]) if others else (first,)
-    return _steps("epsilon", (*rows, *_of_ranges(terms)), None, is_concrete, points)
+        rows = (first, END, rows[0], rows[2]) if others else (first,)
+    return _steps(question, (*rows, *_of_ranges(terms)), None, is_concrete, points)
 
 
 def _are_single(term: Term) -> tuple[bool, bool]:

@@ -45,6 +45,12 @@ def log_delta(
     return _log_delta(terms, epsilon, both, partial(engines.steps_of, "log delta"), stop_when)
 
 
+def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
+    """Bounds on log delta from a grid with `points` points; a single release uses its profile."""
+    choice = partial(engines.grid_steps, "log delta", points)
+    return _log_delta(terms, epsilon, both, choice, None)
+
+
 @once
 def _log_delta(
     terms: Terms, epsilon: Reals, both: bool, choice: Choice, stop_when: StopWhen | None
@@ -71,7 +77,7 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
 @once
 def grid_epsilon(terms: Terms, delta: Reals, points: int) -> Reals:
     """An upper bound on epsilon at delta from a grid of `points` points; releases as they are."""
-    choice = partial(engines.grid_steps, points)
+    choice = partial(engines.grid_steps, "epsilon", points)
     return answered(choice, epsilon_width, with_one_gaussian(terms), delta, False).upper
 
 
