@@ -122,9 +122,8 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
 # every release. That costs a third of the variance. A Renyi divergence of a fixed order composes
 # without that loss, and costs about two nats of log delta in the conversion.
 OF_RANGES = Row("divergences of ranges", ALWAYS)
-# Engines from masses on a grid alone.
+# Engines from masses on a grid alone; to compare epsilons, divergences where it has no bound.
 MASSES = Row("points"), END, Row("divergences", 1e-6)
-# The same of epsilon for comparisons: divergences where a grid has no bound.
 ROUGH = *MASSES[:2], Row("divergences", 1.0, concrete_only=True)
 
 
@@ -148,15 +147,13 @@ def steps_of(question: Question, terms: Terms, is_concrete: bool) -> tuple[Step,
     return _steps(question, (*rows, *_of_ranges(terms)), kind, is_concrete)
 
 
-def grid_steps(
-    question: Question, points: int, terms: Terms, is_concrete: bool
-) -> tuple[Step, ...]:
+def grid_steps(question: Question, points: int, terms: Terms, known: bool) -> tuple[Step, ...]:
     """Engines that bound the question by masses on a grid of `points` points, in order."""
-    first, *others = (step.row for step in steps_of(question, terms, is_concrete))
+    first, *others = (step.row for step in steps_of(question, terms, known))
     rows: tuple[Row, ...] = MASSES if question == "log delta" else ROUGH
     if first.engine == "profile":
         rows = (first, END, rows[0], rows[2]) if others else (first,)
-    return _steps(question, (*rows, *_of_ranges(terms)), None, is_concrete, points)
+    return _steps(question, (*rows, *_of_ranges(terms)), None, known, points)
 
 
 def _are_single(term: Term) -> tuple[bool, bool]:
