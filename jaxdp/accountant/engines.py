@@ -158,10 +158,8 @@ def grid_steps(question: Question, points: int, terms: Terms, known: bool) -> tu
 
 def _are_single(term: Term) -> tuple[bool, bool]:
     """True if some lanes may have one release, and if all lanes surely have one."""
-    if not checks.is_concrete(term.count):
-        return True, False
-    is_one = np.asarray(term.count) == 1
-    return bool(is_one.any()), bool(is_one.all())
+    is_one = np.asarray(term.count) == 1 if checks.is_concrete(term.count) else None
+    return (True, False) if is_one is None else (bool(is_one.any()), bool(is_one.all()))
 
 
 def _of_ranges(terms: Terms) -> tuple[Row, ...]:
