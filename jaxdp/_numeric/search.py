@@ -224,11 +224,11 @@ def _moved(
     aim = xp.where(
         steady & inside, xp.where(is_near, state.aim - 3.0 * inward, root + inward), middle
     )
-    one_sided = (good == near) | (bad == far)
+    # An end is evaluated if it may fail at the safe side, or pass at the other.
+    aim = xp.where(~passes & (good == near) & ((root - near) * inward >= 0), near, aim)
     step = xp.clip(aim - state.aim, -_REACH, _REACH)
-    aim = xp.where(one_sided, state.aim + step, aim)
+    aim = xp.where((good == near) | (bad == far), state.aim + step, aim)
     aim = xp.where((aim - near) * inward >= 0, near, aim)
-    # If the far end itself may be feasible, it is evaluated.
     is_beyond = steady & passes & ((root - far) * inward <= 0) & (state.bad == far)
     is_beyond = is_beyond & (xp.abs(far - state.aim) <= _REACH)
     aim = xp.where(is_beyond, far, aim)

@@ -122,8 +122,9 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
 # every release. That costs a third of the variance. A Renyi divergence of a fixed order composes
 # without that loss, and costs about two nats of log delta in the conversion.
 OF_RANGES = Row("divergences of ranges", ALWAYS)
-# Engines of log delta from masses on a grid alone.
+# Engines from masses on a grid alone; to compare epsilons, divergences where it has no bound.
 MASSES = Row("points"), END, Row("divergences", 1e-6)
+ROUGH = *MASSES[:2], Row("divergences", 1.0, concrete_only=True)
 
 
 def steps_of(question: Question, terms: Terms, is_concrete: bool) -> tuple[Step, ...]:
@@ -146,21 +147,19 @@ def steps_of(question: Question, terms: Terms, is_concrete: bool) -> tuple[Step,
     return _steps(question, (*rows, *_of_ranges(terms)), kind, is_concrete)
 
 
-def brackets_of(points: int, terms: Terms, is_concrete: bool) -> tuple[Step, ...]:
-    """Engines that bracket log delta by masses on a grid of `points` points, in order."""
-    first, *others = (step.row for step in steps_of("log delta", terms, is_concrete))
-    rows: tuple[Row, ...] = MASSES
+def grid_steps(question: Question, points: int, terms: Terms, known: bool) -> tuple[Step, ...]:
+    """Engines that bound the question by masses on a grid of `points` points, in order."""
+    first, *others = (step.row for step in steps_of(question, terms, known))
+    rows: tuple[Row, ...] = MASSES if question == "log delta" else ROUGH
     if first.engine == "profile":
-        rows = (first, END, MASSES[0], MASSES[2]) if others else (first,)
-    return _steps("log delta", (*rows, *_of_ranges(terms)), None, is_concrete, points)
+        rows = (first, END, rows[0], rows[2]) if others else (first,)
+    return _steps(question, (*rows, *_of_ranges(terms)), None, known, points)
 
 
 def _are_single(term: Term) -> tuple[bool, bool]:
     """True if some lanes may have one release, and if all lanes surely have one."""
-    if not checks.is_concrete(term.count):
-        return True, False
-    is_one = np.asarray(term.count) == 1
-    return bool(is_one.any()), bool(is_one.all())
+    is_one = np.asarray(term.count) == 1 if checks.is_concrete(term.count) else None
+    return (True, False) if is_one is None else (bool(is_one.any()), bool(is_one.all()))
 
 
 def _of_ranges(terms: Terms) -> tuple[Row, ...]:

@@ -47,7 +47,8 @@ def log_delta(
 
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
     """Bounds on log delta from a grid with `points` points; a single release uses its profile."""
-    return _log_delta(terms, epsilon, both, partial(engines.brackets_of, points), None)
+    choice = partial(engines.grid_steps, "log delta", points)
+    return _log_delta(terms, epsilon, both, choice, None)
 
 
 @once
@@ -71,6 +72,13 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     terms = with_one_gaussian(terms)
     choice = partial(engines.steps_of, "epsilon")
     return _falling(answered(choice, epsilon_width, terms, delta, both), terms, delta)
+
+
+@once
+def grid_epsilon(terms: Terms, delta: Reals, points: int) -> Reals:
+    """An upper bound on epsilon at delta from a grid of `points` points; releases as they are."""
+    choice = partial(engines.grid_steps, "epsilon", points)
+    return answered(choice, epsilon_width, with_one_gaussian(terms), delta, False).upper
 
 
 def _falling(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:

@@ -11,7 +11,7 @@ import pytest
 from jaxdp._core.namespace import xp
 from jaxdp._numeric import double_double, elementary
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair, mills_slope
-from jaxdp._numeric.search import bisect, last_feasible, least_value, secant_bracket, zoom
+from jaxdp._numeric.search import bisect, last_feasible, least_value, secant_bracket, secants, zoom
 
 pytestmark = pytest.mark.float64
 
@@ -203,6 +203,10 @@ def test_secants_where_nothing_or_all_passes():
     assert np.all(np.isinf(secant_bracket(lambda x: x * 0.0 + 1.0, safe, unsafe)))
     assert np.all(np.isinf(secant_bracket(lambda x: x * np.nan, safe, unsafe)))
     np.testing.assert_allclose(secant_bracket(lambda x: -x, safe, unsafe), 1e-3, rtol=1e-10)
+    # From a guess with a slope, without halvings to an end that fails.
+    state = secants(lambda x, _: xp.full_like(x, xp.inf), safe, unsafe, np.full(2, 300.0), -1.0)
+    assert np.all(np.isnan(state.found))
+    assert state.steps <= 2
 
 
 def test_bisection_and_zoom():
