@@ -74,9 +74,10 @@ def fit_noise(
     For a family with a shape (alpha / gamma of the flipped Huber, offset / scale, power - 1 of the
     Subbotin, bound / scale) the least scale is found for every shape of a grid, then on finer grids
     around the best; the flipped Huber also on its curve count alpha sensitivity = gamma^2 epsilon,
-    where its loss has a plateau exactly at epsilon, as one scalar root. The scale of a composition
-    is at most 1e-8 of itself above the least one. The staircase meets epsilon at delta = 0 with
-    `staircase_split`. Call it under `jax.jit` in a loop; where JAX has no float64
+    where its loss has a plateau exactly at epsilon, as one scalar root. In a composition the scale
+    is at most 1e-8 of itself above the least one of its shape; in a table of 147 compositions the
+    variance was at most 1e-4 of itself above the known optimum. The staircase meets epsilon at
+    delta = 0 with `staircase_split`. Call it under `jax.jit` in a loop; where JAX has no float64
     there, scale and shape are rounded to float32, so the member is that of a sensitivity larger by
     1.3e-4 of itself, except on the integers. Arguments that do not go together: `ValueError`.
 

@@ -210,7 +210,7 @@ def _best(
 
     def closer(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
         x, _, starts, slopes = state
-        x, starts, slopes = (_parabola(y, shares) for y in (x, starts, slopes))
+        x, starts, slopes = (_parabola(y[:, None], shares) for y in (x, starts, slopes))
         found = x, *ranked(x, starts, xp.where(slopes < 0, slopes, slope))
         middle = xp.clip(xp.argmin(found[1], axis=0), 1, _SHAPES - 2)[None]
         index = xp.concatenate([middle - 1, middle, middle + 1])
