@@ -71,7 +71,7 @@ class Mechanism:
                 f"noise must be a distribution such as Gaussian(scale), got {noise!r}: guarantees "
                 "and the exponential mechanism go into privacy_loss as they are"
             )
-        sensitivity = checks.nonnegative("sensitivity", sensitivity)
+        sensitivity = checks.distance("sensitivity", sensitivity, noise.on_integers)
         group_size = checks.positive_integer("group_size", group_size)
         scheme = _scheme(sampling_prob, sampling)
         if relation is not None:

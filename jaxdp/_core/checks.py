@@ -203,6 +203,11 @@ def whole(name: str, value: ArrayLike, lower: float = 0.0, upper: float = np.inf
     return jnp.where(count == jnp.round(count), count, jnp.nan)
 
 
+def distance(name: str, value: ArrayLike, is_whole: bool) -> Reals:
+    """A distance of two query values, whole where the query's values are."""
+    return whole(name, value) if is_whole else nonnegative(name, value)
+
+
 def positive_integer(name: str, value: Any) -> int:
     """A size or a number of steps that shapes a program: concrete, 1 or more."""
     try:

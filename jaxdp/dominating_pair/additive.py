@@ -37,7 +37,7 @@ class Additive(DominatingPair):
     shift: Reals
 
     def __init__(self, noise: Noise, shift: ArrayLike):
-        assign(self, noise=noise, shift=checks.nonnegative("shift", shift))
+        assign(self, noise=noise, shift=checks.distance("shift", shift, noise.on_integers))
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """`Noise.log_delta`."""

@@ -45,7 +45,7 @@ class FixedBatch(SampledPair):
         assign(
             self,
             noise=noise,
-            shift=checks.nonnegative("shift", shift),
+            shift=checks.distance("shift", shift, noise.on_integers),
             rate=checks.probability("rate", rate),
         )
 

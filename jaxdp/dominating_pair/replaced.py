@@ -42,7 +42,7 @@ class Replaced(SampledPair):
         assign(
             self,
             noise=noise,
-            shift=checks.nonnegative("shift", shift),
+            shift=checks.distance("shift", shift, noise.on_integers),
             sampling_prob=checks.probability("sampling_prob", sampling_prob),
         )
 

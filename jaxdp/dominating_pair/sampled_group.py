@@ -49,7 +49,7 @@ class SampledGroup(MixturePair):
         assign(
             self,
             noise=noise,
-            shift=checks.nonnegative("shift", shift),
+            shift=checks.distance("shift", shift, noise.on_integers),
             log_probabilities=tuple(log_probabilities),
             added=checks.probability("added", added),
         )

@@ -239,7 +239,7 @@ class Noise(abc.ABC):
 
     def _checked_shift(self, shift: ArrayLike) -> Reals:
         self.is_consistent()
-        return (checks.whole if self.on_integers else checks.nonnegative)("shift", shift)
+        return checks.distance("shift", shift, self.on_integers)
 
     def _evaluate(self, formula: Callable[..., T], *arguments: Reals) -> T:
         return (_compiled if self._is_compiled else _applied)(formula, self, *arguments)

@@ -60,6 +60,8 @@ def test_bad_input():
             dp.Mechanism(dp.Gaussian(1.0), bad)
         traced = jax.jit(lambda s: dp.Mechanism(dp.Gaussian(1.0), s).delta(1.0))(bad)
         assert not traced <= 1
+    with pytest.raises(ValueError, match=r"sensitivity must be whole, got 1\.01"):
+        dp.Mechanism(dp.DiscreteGaussian(3.0), 1.01)
     with pytest.raises(ValueError, match="delta"):
         dp.Mechanism(dp.Gaussian(1.0), 1.0).epsilon(1.5)
 

@@ -144,7 +144,7 @@ def test_the_table_of_composed_optima(family):
     fit = jax.jit(lambda epsilon, count: dp.fit_noise(family, dp.Budget(epsilon, 1e-6), 1.0, count))
     for row in TIGHT:
         noise = fit(row["eps"], row["K"])
-        # 7e-5 at most, next to a Laplace, where the errors of shapes differ by less than their roots.
+        # 7e-5 at most, next to a Laplace: errors of shapes differ by less than their roots.
         assert float(noise.variance()) < row[COLUMNS[family]] * (1 + 1e-4), row
         assert (row["K"] * dp.privacy_loss(dp.Mechanism(noise, 1.0))).delta(row["eps"]) <= 1e-6
 
