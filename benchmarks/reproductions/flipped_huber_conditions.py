@@ -15,7 +15,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._numeric.mills import log_normal_survival
-from jaxdp.design.fit import Lanes, least_error
+from jaxdp.design.least_error import Lanes, Residuals, excess_of, least_error
 from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.guarantee.base import BudgetLike, as_budget
 from jaxdp.guarantee.renyi import ZCDP
@@ -103,11 +103,10 @@ def fit_by_condition(
     lanes = Lanes(*xp.broadcast_arrays(budget.epsilon, budget.delta, size.linf, size.dimension))
     norms = [xp.broadcast_to(n, lanes.shift.shape) for n in (size.l1, size.l2)]
 
-    def log_delta(noise: Noise, lanes: Lanes, final: bool) -> Reals:
-        del final
+    def excess(noise: Noise, lanes: Lanes) -> Reals:
         assert isinstance(noise, FlippedHuber)
         l1, l2 = (xp.broadcast_to(n, lanes.shift.shape) for n in norms)
         joint = JointSensitivity(lanes.fold, l1=l1, l2=l2, linf=lanes.shift)
-        return sufficient_log_delta(noise, joint, lanes.epsilon)
+        return excess_of(sufficient_log_delta(noise, joint, lanes.epsilon), lanes.delta)
 
-    return least_error("flipped_huber", objective, lanes, log_delta)
+    return least_error("flipped_huber", objective, lanes, Residuals(excess, excess))
