@@ -28,12 +28,15 @@ from jaxdp.noise.base import Noise
 from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 
-# Tolerances of log(scale) by closed forms: of noises that are compared (chosen: log delta is not
-# straight next to a largest loss), and of the result (chosen: near its rounding)
-_COMPARED, _CLOSE = 1e-6, 5e-12
-# The same by compositions. chosen: above what two grids differ by, and the last secant of epsilon
-# is far nearer; above what the bounds of two neighbours differ by
-_COMPOSED = 1e-3, 1e-9
+# Tolerances of log(scale). Closed forms, of noises that are compared. chosen: log delta is not
+# straight next to a largest loss
+_COMPARED = 1e-6
+_CLOSE = 5e-12  # the same, of the result. chosen: near its rounding
+# Compositions, of noises that are compared. chosen: two grids differ by less, and the last secant
+# of epsilon is far nearer
+_COMPARED_COMPOSED = 1e-3
+# The same, of the result. chosen: the bounds of two neighbours differ by less
+_CLOSE_COMPOSED = 1e-9
 # Slope of log epsilon in log(scale), at first. derived: of pure losses
 _SLOPE = -1.0
 # A slope of a search that ends at its first feasible point. chosen: above any slope of log delta
@@ -156,7 +159,7 @@ class _Search(NamedTuple):
         """The member, checked by the exact residual; infinite where none meets the budget."""
         exact, rough, near = self.residuals
         ends, residual = (self.safe, self.unsafe), self._residual(exact)
-        close = _CLOSE if exact is rough else _COMPOSED[1]
+        close = _CLOSE if exact is rough else _CLOSE_COMPOSED
         if not checks.all_concrete(self.shape, self.lanes):
             found = secant_bracket(residual, *ends, close, start, SLOPE)
             return self.member(self.shape, found, self.lanes)
@@ -171,7 +174,7 @@ class _Search(NamedTuple):
     def rough_root(self, log_start: Reals, slope: Reals) -> Pair:
         """The logarithm of about the least parameter, not checked, and the slope there."""
         residual = self._residual(self.residuals.rough)
-        close = _COMPARED if self.residuals.near is None else _COMPOSED[0]
+        close = _COMPARED if self.residuals.near is None else _COMPARED_COMPOSED
         start = xp.exp(log_start + close)
         state = secants(residual, self.safe, self.unsafe, start, slope, close)
         root = state.last - state.value / state.slope
@@ -229,7 +232,7 @@ def _best(
 
 
 def _parabola(values: Reals, share: Reals) -> Reals:
-    """At shares in [-1, 1], the parabola through three values at -1, 0 and 1, within these."""
+    """The parabola through three values at -1, 0 and 1, at shares in [-1, 1], within the values."""
     low, middle, high = values
     value = middle + share * (0.5 * (high - low) + share * (0.5 * (high + low) - middle))
     return xp.clip(value, xp.min(values, axis=0), xp.max(values, axis=0))

@@ -69,7 +69,7 @@ def verify(
         epsilon, delta: the statement. Floats are the binary numbers that they are; text such as
             "1e-5", and fractions, are exact.
         most_points: points of a sum, or terms of an exact delta, at most; more take longer and
-            prove more. It bounds no law: its cost is bounded by `seconds`.
+            prove more. The law of a release is bounded by `seconds` alone.
         seconds: CPU seconds after which the statement is left open.
 
     Returns:
