@@ -28,6 +28,8 @@ for (const field of [...FIELDS.training, ...FIELDS.answer]) state[field.id] = fi
 
 const short = (delta) => delta.toExponential();
 const grouped = (x) => (x >= 1e4 && Number.isInteger(x) ? x.toLocaleString("en-US") : String(x));
+// As `parsed` reads it.
+const written = (x, field) => (field.whole ? grouped(x) : String(x));
 
 // Four digits, rounded up or down.
 function digits(x, round) {
@@ -38,14 +40,6 @@ const up = (x) => (x <= GRID.least ? String(GRID.least) : digits(x * (1 - 1e-12)
 const down = (x) => (x <= 0 ? "0" : digits(x, Math.floor));
 const percent = (x) => `${(Math.ceil(1000 * x) / 10).toFixed(1)}\u00a0%`;
 
-function parsed(text, field) {
-  const bare = text.trim().replace(/[\s_]/g, "");
-  const plain = /^\d{1,3}(,\d{3})+$/.test(bare) ? bare.replaceAll(",", "") : bare.replace(",", ".");
-  const number = plain === "" ? NaN : Number(plain);
-  if (!Number.isFinite(number) || number <= 0) return null;
-  return field.whole && !Number.isInteger(number) ? null : number;
-}
-
 const nearest = (points, x) => points.reduce((best, point, k) =>
   (Math.abs(Math.log(point / x)) < Math.abs(Math.log(points[best] / x)) ? k : best), 0);
 
@@ -53,7 +47,8 @@ function control(field) {
   const box = document.createElement("div");
   box.className = "control";
   const last = field.points.length - 1;
-  const message = field.whole ? "a whole number above 0" : "a number above 0";
+  const message = field.whole ? "a whole number above 0, as 64,000 or 64000"
+    : "a number above 0, as 0.5 or 0,5, without marks of thousands";
   box.innerHTML = `<label for="${field.id}">${field.label}</label>
     <input class="number" id="${field.id}" type="text" inputmode="decimal"
       aria-describedby="${field.id}-note">
@@ -64,9 +59,9 @@ function control(field) {
   const [number, slider] = box.querySelectorAll("input");
   const show = () => {
     slider.value = nearest(field.points, state[field.id]);
-    slider.setAttribute("aria-valuetext", grouped(state[field.id]));
+    slider.setAttribute("aria-valuetext", written(state[field.id], field));
   };
-  number.value = grouped(state[field.id]);
+  number.value = written(state[field.id], field);
   show();
   number.addEventListener("input", () => {
     const value = parsed(number.value, field);
@@ -83,7 +78,7 @@ function control(field) {
   });
   slider.addEventListener("input", () => {
     state[field.id] = field.points[slider.value];
-    number.value = grouped(state[field.id]);
+    number.value = written(state[field.id], field);
     number.setAttribute("aria-invalid", false);
     box.querySelector(".error").hidden = true;
     slider.setAttribute("aria-valuetext", number.value);
@@ -190,7 +185,7 @@ function firstThat(list, passes) {
 }
 
 // Lines break between words, not at hyphens.
-function code(id, text) {
+function words(id, text) {
   element(id).replaceChildren(...text.split(/([ \n])/).map((part) => {
     const word = document.createElement("span");
     word.textContent = part;
@@ -202,8 +197,8 @@ function update() {
   const wanted = parsed(element("wanted").value, {});
   const shown = (state.mode === "training" ? ofTraining : ofAnswer)(wanted ?? 1);
   const { epsilon, values } = shown;
-  element("epsilon").textContent = epsilon === null
-    ? "No stored ε" : `ε ≤ ${up(epsilon)} at δ = ${short(state.delta)}`;
+  words("epsilon", epsilon === null
+    ? "No stored ε" : `ε ≤ ${up(epsilon)} at δ = ${short(state.delta)}`);
   element("epsilon").dataset.epsilon = epsilon;
   element("source").textContent = shown.notes.join(" ");
   const points = values.length ? profileOf(values[0] ?? 1, values.slice(1)) : [];
@@ -218,9 +213,9 @@ function update() {
   tradeoffPicture(points, found);
   element("enough").textContent = wanted === null ? "Enter a number above 0."
     : shown.enough ?? "No stored noise is enough. The least noise, exactly:";
-  code("least", wanted === null ? "" : shown.least);
-  code("python", shown.python);
-  code("shell", shown.shell);
+  words("least", wanted === null ? "" : shown.least);
+  words("python", shown.python);
+  words("shell", shown.shell);
 }
 
 function selected(mode) {

@@ -1,5 +1,5 @@
 "use strict";
-// Upper bounds from the stored numbers of try_grid.js.
+// Upper bounds from the stored numbers of try_grid.js, and typed numbers.
 
 const PLACE = {};
 [...GRID.digits].forEach((digit, k) => { PLACE[digit] = k; });
@@ -194,4 +194,20 @@ const isBelowChord = (point, before, after) => point.delta < chord(before, after
 function mostFound(points, rate) {
   return Math.min(1, ...points.map(({ epsilon, delta }) =>
     Math.min(delta + Math.exp(epsilon) * rate, 1 - Math.exp(-epsilon) * (1 - delta - rate))));
+}
+
+// Vertices of the line through the points: a bound at an epsilon is one at every larger epsilon.
+const stepped = (points) => points.flatMap((point, k) => (k === 0 ? [point]
+  : [{ epsilon: point.epsilon, delta: points[k - 1].delta }, point]));
+
+// The number above 0 that is typed; null if it is none, or could be another one. Only whole numbers
+// have marks of thousands; in all others a comma is a decimal mark.
+function parsed(text, field) {
+  const bare = text.trim(), form = field.whole
+    ? /^[1-9]\d*([.]\d+)?e[+]?\d+$|^[1-9]\d*$|^[1-9]\d{0,2}([,\s_])\d{3}(\2\d{3})*$/i
+    : /^(0|[1-9]\d*)?([.,]\d*)?(e[+-]?\d+)?$/i;
+  if (!form.test(bare)) return null;
+  const number = parseFloat(field.whole ? bare.replace(/[,\s_]/g, "") : bare.replace(",", "."));
+  if (!Number.isFinite(number) || number <= 0) return null;
+  return field.whole && !Number.isInteger(number) ? null : number;
 }

@@ -29,14 +29,7 @@ function profilePicture(points, chosen) {
   const xTicks = [...Array(Math.round(end / step) + 1).keys()]
     .map((k) => [k * step, String(Number((k * step).toPrecision(3)))]);
   const yTicks = [0, -2, -4, -6, -8].map((k) => [10 ** k, power(k)]);
-  const curve = points.flatMap((point, k) => {
-    const next = points[k + 1];
-    const parts = next ? [0, 0.2, 0.4, 0.6, 0.7, 0.8, 0.85, 0.9, 0.94, 0.97, 0.99] : [0];
-    return parts.map((t) => {
-      const epsilon = next ? point.epsilon + t * (next.epsilon - point.epsilon) : point.epsilon;
-      return [x(epsilon), y(next && t ? chord(point, next, epsilon) : point.delta)];
-    });
-  });
+  const curve = stepped(points).map((p) => [x(p.epsilon), y(p.delta)]);
   picture("profile", { x, y, xTicks, yTicks, xLabel: "ε", yLabel: "δ" },
     line(curve, "curve") + points.map((p) => dot(x(p.epsilon), y(p.delta), "point")).join("")
     + (chosen === null ? "" : dot(x(chosen.epsilon), y(chosen.delta), "chosen")));

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,18 @@ def stored_grid() -> dict[str, Any]:
     """The tables of docs/try_grid.js."""
     text = (DOCS / "try_grid.js").read_text()
     return json.loads(text[text.index("{") : text.rindex("}") + 1])
+
+
+NODE = shutil.which("node")
+
+
+def evaluated(expression: str) -> Any:
+    """The value of an expression after try_bounds.js, in Node."""
+    scripts = [(DOCS / name).read_text() for name in ("try_grid.js", "try_bounds.js")]
+    program = "\n".join([*scripts, f"console.log(JSON.stringify({expression}))"])
+    done = subprocess.run([NODE or "", "-"], input=program, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 def codes(grid, text):

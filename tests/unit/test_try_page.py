@@ -9,7 +9,7 @@ import browser
 import numpy as np
 import pytest
 from scipy import stats
-from try_numbers import DOCS, assert_stored, exact, numbers, stored_grid
+from try_numbers import DOCS, NODE, assert_stored, evaluated, exact, numbers, stored_grid
 
 import jaxdp as dp
 
@@ -82,6 +82,44 @@ def test_the_page_is_small_and_needs_no_network():
     listed = re.findall(r'(?:src|href)="(try[\w.]*)"', (DOCS / "try.html").read_text())
     published = re.findall(r"^html_extra_path.*", (DOCS / "conf.py").read_text(), re.MULTILINE)
     assert {"try.html", *listed} == set(re.findall(r'"([\w.]+)"', "".join(published)))
+
+
+needs_node = pytest.mark.skipif(NODE is None, reason="Node is not installed")
+
+# Text, the number above 0 that it is, and the whole one; None if it could be another number.
+TYPED_NUMBERS = [
+    ("0,125", 0.125, None),
+    ("1,100", 1.1, 1100),
+    ("12,5", 12.5, None),
+    (",5", 0.5, None),
+    ("1.5", 1.5, None),
+    ("1e-3", 0.001, None),
+    ("1e6", 1e6, 1e6),
+    ("64000", 64000, 64000),
+    ("64,000", 64, 64000),
+    ("1,000,000", None, 1_000_000),
+    ("64 000", None, 64000),
+    ("64.000", 64, None),
+    ("64,0000", 64, None),
+    ("1,000 000", None, None),
+    ("0 125", None, None),
+    ("0,125,000", None, None),
+    ("0125", None, None),
+    ("1.000,5", None, None),
+    ("0x10", None, None),
+    ("-1", None, None),
+    ("0,0", None, None),
+    ("Infinity", None, None),
+    ("1e999", None, None),
+    ("", None, None),
+]
+
+
+@needs_node
+def test_only_whole_numbers_have_marks_of_thousands():
+    texts = json.dumps([text for text, *_ in TYPED_NUMBERS])
+    found = evaluated(f"{texts}.map((x) => [x, parsed(x, {{}}), parsed(x, {{ whole: true }})])")
+    assert [tuple(row) for row in found] == TYPED_NUMBERS
 
 
 needs_chromium = pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
@@ -197,19 +235,21 @@ def test_one_answer(page):
     assert known <= shown_epsilon(page) <= 1.02 * known
 
 
-@needs_chromium
-def test_the_drawn_profile_is_an_upper_bound(page):
-    """Delta is convex in e^epsilon; in epsilon, as here, it can be concave."""
+@needs_node
+def test_the_drawn_profile_is_an_upper_bound():
     release = dp.Mechanism(dp.Gaussian(0.15), 1.0)
-    epsilons = [float(x) for x in release.epsilon(np.array(page.evaluate("GRID.deltas")))]
-    points = page.evaluate(f"profileOf({float(release.delta(0.0))}, {epsilons})")
-    assert len(points) > 9
-    shares = [k / 16 for k in range(1, 16)]
+    deltas = np.array(stored_grid()["deltas"])
+    epsilons = [float(x) for x in release.epsilon(deltas)]
+    points = evaluated(f"stepped(profileOf({float(release.delta(0.0))}, {epsilons}))")
+    assert len(points) > 18
+    shares = np.arange(1, 16) / 16
     for before, after in itertools.pairwise(points):
-        known = [(1 - x) * before["epsilon"] + x * after["epsilon"] for x in shares]
-        pair = f"{json.dumps(before)}, {json.dumps(after)}"
-        drawn = page.evaluate(f"{known}.map((epsilon) => chord({pair}, epsilon))")
-        assert np.all(np.array(drawn) >= release.delta(np.array(known)))
+        # Straight on the picture, whose axis of delta is logarithmic.
+        known = (1 - shares) * before["epsilon"] + shares * after["epsilon"]
+        drawn = before["delta"] ** (1 - shares) * after["delta"] ** shares
+        level = before["delta"] == after["delta"]
+        assert level or before["epsilon"] == after["epsilon"]
+        assert np.all(release.delta(known) <= (drawn if level else before["delta"]))
 
 
 @needs_chromium
