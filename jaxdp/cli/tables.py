@@ -32,6 +32,8 @@ Data = Annotated[
     typer.Argument(help="CSV with a header, also .gz; Parquet; Arrow."),
 ]
 _SUFFIXES = (".csv", ".json")
+# Digits in a table that is printed; half widths say how many a value has. chosen: 6 for errors
+_DIGITS = {"value": 12}
 # Columns of a released CSV file beside those of the cells.
 _TAKEN = (
     *("name", "category", "value", "half_width", "level", "jointly"),
@@ -201,21 +203,21 @@ def _expected(plan: Any) -> tuple[dict[str, Any], str]:
 def _lines(rows: list[dict[str, Any]]) -> str:
     """A table in columns."""
     names = [name for name in rows[0] if name != "cell"]
-    cells = [names, *([_cell(row[name]) for name in names] for row in rows)]
+    cells = [names, *([_cell(row[name], _DIGITS.get(name, 6)) for name in names] for row in rows)]
     return "\n".join(in_columns(cells))
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
     """The row with a column for each column of its cell, which may have the name of another."""
-    others = {name: value for name, value in row.items() if name != "cell"}
+    others = {name: x if x == x else None for name, x in row.items() if name != "cell"}
     cell = {f"by {n}" if n in _TAKEN else n: x for n, x in row["cell"].items()}
     return {"name": others.pop("name"), "category": others.pop("category"), **cell, **others}
 
 
-def _cell(value: Any) -> str:
-    if value is None:
+def _cell(value: Any, digits: int) -> str:
+    if value is None or value != value:  # a number that is not known
         return ""
-    return value if isinstance(value, str) else f"{value:.6g}"
+    return value if isinstance(value, str) else f"{value:.{digits}g}"
 
 
 def _in_format(path: Path, answer: dict[str, Any]) -> str:

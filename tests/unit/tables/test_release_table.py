@@ -192,8 +192,53 @@ def test_no_records_are_a_table_too(plan):
     table = dp.tables.release({name: [] for name in COLUMNS}, plan, jax.random.key(0))
     rows = {row.category or row.name: row for row in table.rows}
     assert abs(rows["count"].value) < 100
-    assert 0 <= rows["mean of age"].value <= 100
+    assert math.isnan(rows["mean of age"].value)
     assert rows["mean of age"].half_width == 100
+
+
+MIXED = {"columns": {"cell": {"categories": ["many", "one", "none"], "other": True}}}
+VALUES = {"column": "x", "lower": 100.0, "upper": 300_100.0}
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace", "discrete_gaussian", "discrete_laplace"])
+@pytest.mark.parametrize("statistic", ["mean", "quantile"])
+def test_a_row_whose_interval_holds_all_of_the_bounds_is_blank(noise, statistic):
+    """By released numbers alone: the mean of an empty cell was 150000 +- 150000."""
+    kind = {} if statistic == "quantile" else {"noise": noise}
+    count = {"statistic": "count", "by": "cell", "noise": noise}
+    asked = {"statistic": statistic, **VALUES, **kind, "by": "cell"}
+    plan = of_rho(count, asked, rho=0.1, **MIXED)
+    columns = {"cell": ["many"] * 3000 + ["one"], "x": [200_100.0] * 3001}
+    for index in range(3):
+        rows = dp.tables.release(columns, plan, jax.random.key(index)).rows[4:]
+        many, *few = rows
+        assert abs(many.value - 200_100) <= many.half_width < 25_000
+        blank = [row for row in few if math.isnan(row.value)]
+        assert [row.half_width for row in blank] == [300_000.0] * len(blank)
+        assert len(blank) >= 1
+        for row in (row for row in few if row not in blank):
+            assert row.value - row.half_width > 100.0 or row.value + row.half_width < 300_100.0
+
+
+def test_digits_follow_the_half_width():
+    count = {"statistic": "count", "by": "cell", "margins": True}
+    total = {"statistic": "sum", **VALUES, "by": "cell", "unit": 0.01}
+    tables = [count, {"statistic": "count"}, {"statistic": "mean", **VALUES, "by": "cell"}, total]
+    tables += [{"statistic": "quantile", **VALUES, "probabilities": [0.1, 0.5, 0.9]}]
+    plan = of_rho(*tables, rho=0.1, **MIXED)
+    x = np.random.default_rng(0).normal(2e5, 3e4, 4000)
+    rows = dp.tables.release({"cell": ["many"] * 4000, "x": x}, plan, jax.random.key(0)).rows
+    for row in (row for row in rows if not math.isnan(row.value)):
+        digits = 4 if row.name.startswith(("mean", "quantile")) else 7
+        last = 10.0 ** (math.floor(math.log10(row.half_width)) + 1 - digits)
+        for number in (row.value, row.half_width):
+            places = max(0, -round(math.log10(last)))
+            assert number == round(number, places), row
+        assert len(f"{row.half_width!r}".replace(".", "").lstrip("0")) <= digits + 1, row
+    by_cell = [row.value for row in rows if row.name == "count by cell"]
+    assert sum(by_cell) == pytest.approx(next(r.value for r in rows if r.name == "count"), abs=1e-4)
+    of_x = [row.value for row in rows if row.name.startswith("quantile")]
+    assert of_x == sorted(of_x)
 
 
 @pytest.mark.parametrize(
