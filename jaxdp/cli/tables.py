@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import shlex
 from collections.abc import Iterator
 from functools import partial
@@ -26,6 +27,7 @@ from jaxdp.cli.base import (
 )
 from jaxdp.cli.ledgers import in_words
 from jaxdp.cli.records import Dialect, Records
+from jaxdp.tables.labels import number_in
 
 Data = Annotated[
     Path,
@@ -34,6 +36,8 @@ Data = Annotated[
 _SUFFIXES = (".csv", ".json")
 # Digits in a table that is printed; half widths say how many a value has. chosen: 6 for errors
 _DIGITS = {"value": 12}
+# Beginnings of formulas in spreadsheets: OWASP, CSV Injection.
+_FORMULAS = (*"=+-@\t\r\n", *"\uff1d\uff0b\uff0d\uff20")
 # Columns of a released CSV file beside those of the cells.
 _TAKEN = (
     *("name", "category", "value", "half_width", "level", "jointly"),
@@ -229,6 +233,18 @@ def _in_format(path: Path, answer: dict[str, Any]) -> str:
     rows = [_flat(row) for row in answer["rows"]]
     by = dict.fromkeys(name for row in rows for name in row if name not in _TAKEN)
     writer = csv.DictWriter(text, ["name", "category", *by, "value", "half_width", *promise])
-    writer.writeheader()
-    writer.writerows(row | promise for row in rows)
+    writer.writerow({name: _unlike_a_formula(name) for name in writer.fieldnames})
+    for row in rows:
+        writer.writerow({k: _unlike_a_formula(x) for k, x in (row | promise).items()})
     return text.getvalue()
+
+
+def _unlike_a_formula(value: Any) -> Any:
+    """A text after an apostrophe if a spreadsheet would compute it; a number as it is."""
+    if (
+        isinstance(value, str)
+        and value.startswith(_FORMULAS)
+        and not math.isfinite(number_in(value))
+    ):
+        return f"'{value}"
+    return value

@@ -201,3 +201,23 @@ margins = true
     assert rows[-1] == ("", "", 5.0)
     (tmp_path / "data.csv").write_text("town\nA\n")
     assert "release 1: column of cells must be a column of" in run(*asked).stderr
+
+
+def test_no_text_of_a_csv_file_is_a_formula(run, tmp_path):
+    """Labels, names and headers; numbers remain numbers."""
+    labels = ["=1+1", "+x", "-x()", "@sum", "\uff1dA1", "-1", "+2.5", "-inf", "a=b", "'=c"]
+    text = f'rho = 1e6\n[columns."=by"]\ncategories = {json.dumps(labels, ensure_ascii=False)}\n'
+    text += '[[release]]\nstatistic = "count"\nby = "=by"\nname = "-count"\n'
+    (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "data.csv").write_text("=by\n=1+1\n")
+    asked = [tmp_path / "data.csv", "--plan", tmp_path / "plan.toml", "--output"]
+    assert run(*asked, tmp_path / "out.csv").exit_code == 0
+    rows = [*csv.reader((tmp_path / "out.csv").read_text(encoding="utf-8").splitlines())]
+    assert rows[0][:3] == ["name", "category", "'=by"]
+    found = [row[2] for row in rows[1:]]
+    escaped = {"=1+1", "+x", "-x()", "@sum", "\uff1dA1", "-inf"}
+    assert found == [f"'{x}" if x in escaped else x for x in labels]
+    assert {row[0] for row in rows[1:]} == {"'-count"}
+    assert run(*asked, tmp_path / "out.json").exit_code == 0
+    of_json = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert [row["category"] for row in of_json] == labels
