@@ -39,6 +39,8 @@ _SHARE = 0.1
 # Epsilons of a claim's tangent lines, over its epsilon at delta 1e-3. chosen: lines this dense
 # approximate a trade-off function closely
 _LINES = np.linspace(0.0, 2.0, 33)
+# Probability at which coins are no longer taken for fair. chosen: no fair coins are ever refused
+_UNFAIR = 1e-12
 # Slack of a sum of rates. derived: far above the rounding of 1e6 steps
 _ROUNDING = 1e-9
 # Width of epsilon or mu at the end of bisection. chosen: four digits
@@ -72,7 +74,7 @@ class OneRunAudit(NamedTuple):
 
 def one_run(
     training: Any,
-    canaries: int,
+    canaries: Any,
     *,
     delta: float | None = None,
     claim: Any = None,
@@ -86,9 +88,10 @@ def one_run(
         training: a function of (included, key) that trains with the canaries that `included`,
             bools, (canaries,), takes, and returns a score of each, (canaries,), larger where it
             was likelier taken, finite and not all equal. Scores may use all canaries and what the
-            training publishes, but not `included`.
-        canaries: their number: one more or less makes the neighbours of the claim, or one that is
-            replaced, where `training` takes one of two for each.
+            training publishes, but not `included`. Or the scores of a training that was made.
+        canaries: their number; with scores, which of them were included, bools, (canaries,), each
+            by a fair coin of its own before the training. One more or less makes the neighbours of
+            the claim, or one that is replaced, where `training` takes one of two for each.
         delta: of the bounds on epsilon; None: the claim's own, or 0.
         claim: a `Budget` or (epsilon, delta), a guarantee, a privacy loss, or an epsilon at
             `delta`; None: no claim.
@@ -115,14 +118,15 @@ def one_run(
     (False, True)
     """
     keys = jax.random.split(key_or_new(key), 2)
-    canaries = checks.positive_integer("canaries", canaries)
+    known = None if callable(training) else _included(canaries)
+    canaries = checks.positive_integer("canaries", canaries if known is None else known.size)
     count = max(1, round(_SHARE * canaries)) if guesses is None else guesses
     if not 1 <= checks.positive_integer("guesses", count) <= canaries:
         raise ValueError(f"guesses must lie in [1, canaries], got {guesses} of {canaries}")
     claim = as_claim(claim, delta)
     terms = terms_of(claim, delta, confidence)
     curve = _curve_of(claim, terms) if terms.has_claim else None
-    included = _coins(keys[0], canaries)
+    included = _coins(keys[0], canaries) if known is None else known
     scores = _scores(training, included, keys[1])
     correct = _correct(scores, included, count)
     counts = correct, count, canaries
@@ -135,7 +139,8 @@ def one_run(
 def _scores(training: Any, included: np.ndarray, key: Key) -> np.ndarray:
     """Scores of the canaries from one training: finite, not all equal."""
     canaries = included.size
-    scores = np.asarray(training(included.copy(), key), dtype=float)
+    made = training(included.copy(), key) if callable(training) else training
+    scores = np.asarray(made, dtype=float)
     if scores.shape != included.shape or not np.isfinite(scores).all():
         raise ValueError(
             f"training must return a finite number a canary, ({canaries},), and no NaN"
@@ -143,6 +148,23 @@ def _scores(training: Any, included: np.ndarray, key: Key) -> np.ndarray:
     if canaries > 1 and np.ptp(scores) == 0:
         raise ValueError("training must return different scores, got one constant score")
     return scores
+
+
+def _included(canaries: Any) -> np.ndarray:
+    """Which canaries a training took that is over; `ValueError` unless bools as of fair coins."""
+    known = np.asarray(canaries)
+    if known.ndim != 1 or known.dtype != bool or not known.size:
+        raise ValueError(
+            "canaries must be bools, (canaries,), which say of each score if its canary was "
+            f"included, beside an array of scores, got {known.dtype} of shape {known.shape}"
+        )
+    # Hoeffding's inequality.
+    if 2.0 * (known.mean() - 0.5) ** 2 * known.size > -np.log(0.5 * _UNFAIR):
+        raise ValueError(
+            f"canaries must be included by fair coins, got {known.sum():,} of {known.size:,} "
+            "included"
+        )
+    return known
 
 
 @opened()

@@ -32,7 +32,7 @@ from jaxdp.audit.bounds import (
     require_trials,
     terms_of,
 )
-from jaxdp.audit.outputs import outputs_of, require_neighbours, rows_of
+from jaxdp.audit.outputs import outputs_of, pair_of, require_neighbours, rows_of_texts
 from jaxdp.mechanism import Mechanism
 
 
@@ -133,8 +133,8 @@ def of_outputs(
     """A lower confidence bound on epsilon, from outputs that were made elsewhere.
 
     Args:
-        first, second: outputs on two neighbouring data sets, (trials,) numbers or (trials, size)
-            rows; each of a run of its own. They can differ in number.
+        first, second: outputs on two neighbouring data sets, (trials,) numbers or texts, or
+            (trials, size) rows; each of a run of its own. They can differ in number.
         delta, claim, confidence: as in `run`; no claim by default.
         key: of the random half that chooses the test, so that sorted outputs do no harm; None
             takes one from the operating system.
@@ -147,7 +147,8 @@ def of_outputs(
 
     Row i of both can share randomness, as from one seed: it is in the same half of both. A run
     without an output must have a number of its own: leaving it out can refute a true claim.
-    `ValueError` for outputs that are not finite or constant, and where so few could refute nothing.
+    `ValueError` for outputs that are not finite, constant or twice the same, and where so few could
+    refute nothing.
 
     >>> import jax
     >>> import numpy as np
@@ -159,7 +160,7 @@ def of_outputs(
     'refuted by the values of an output'
     """
     terms = terms_of(as_claim(claim, delta), delta, confidence)
-    pair = [rows_of(name, x) for name, x in (("first", first), ("second", second))]
+    pair = pair_of(first, second)
     sizes = [len(outputs) for outputs in pair]
     require_trials(terms, *sizes)
     words = np.asarray(jax.random.key_data(key_or_new(key)))
@@ -168,6 +169,8 @@ def of_outputs(
     cut = np.flatnonzero(order < min(sizes))[min(sizes) // 2]
     halves = (order[:cut], order[cut:])
     choosing, testing = ([x[rows[rows < len(x)]] for x in pair] for rows in halves)
+    if pair[0].dtype == object:
+        choosing, testing, low_bits = *rows_of_texts(choosing, testing), False
     return _audit_of(choosing, testing, terms, low_bits)
 
 

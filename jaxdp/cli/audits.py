@@ -1,6 +1,7 @@
 """`jaxdp audit`: an attempt to refute a guarantee, from a file of outputs."""
 
 import dataclasses
+import itertools
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -139,7 +140,7 @@ def _key(seed: int | None) -> Any:
 
 
 def _outputs(records: Records, columns: Columns) -> list[np.ndarray]:
-    """The two columns as finite numbers; `ValueError` with the line of another cell."""
+    """The two columns as finite numbers or texts; `ValueError` with the line of another cell."""
     file, names = records.file, [name for name in records.names if name]
     require_names(file, names)
     given = [columns.first, columns.second]
@@ -156,21 +157,37 @@ def _outputs(records: Records, columns: Columns) -> list[np.ndarray]:
         wanted = [normal(str(name)) for name in given]
         for option, name in zip(("--first", "--second"), wanted, strict=True):
             records.require(name, option)
+        if wanted[0] == wanted[1]:
+            raise ValueError(
+                "--first and --second must be two columns, the outputs on two data sets, got one"
+            )
     cells: list[list[Any]] = [[], []]
     with records.located():
         for chunk in records.chunks(wanted, wanted):
             for column, name in zip(cells, wanted, strict=True):
                 column += chunk[name]
-    return [_numbers(column, i, records, columns.unequal) for i, column in enumerate(cells)]
+    are_texts = all(map(_is_text_or_missing, itertools.chain(*cells)))
+    return [_values(x, i, records, columns.unequal, are_texts) for i, x in enumerate(cells)]
 
 
-def _numbers(cells: list[Any], index: int, records: Records, unequal: bool) -> np.ndarray:
-    numbers = np.fromiter(map(as_double, cells), np.float64, len(cells))
-    bad = np.flatnonzero(~np.isfinite(numbers))
-    last = int(np.flatnonzero(np.isfinite(numbers)).max(initial=-1))
+def _is_text_or_missing(cell: Any) -> bool:
+    return is_missing(cell) or (isinstance(cell, str) and math.isnan(as_double(cell)))
+
+
+def _values(
+    cells: list[Any], index: int, records: Records, unequal: bool, are_texts: bool
+) -> np.ndarray:
+    if are_texts:
+        values = np.array(["" if is_missing(cell) else normal(cell) for cell in cells], object)
+        is_good = values != ""
+    else:
+        values = np.fromiter(map(as_double, cells), np.float64, len(cells))
+        is_good = np.isfinite(values)
+    bad = np.flatnonzero(~is_good)
+    last = int(np.flatnonzero(is_good).max(initial=-1))
     is_short = len(bad) and bad[0] > last and all(is_missing(cells[i]) for i in bad)
     if not len(bad) or (unequal and is_short):
-        return numbers[: last + 1]
+        return values[: last + 1]
     where, what = records.place(int(bad[0])), f"the {('first', 'second')[index]} column of outputs"
     if is_short:
         raise ValueError(
@@ -179,7 +196,8 @@ def _numbers(cells: list[Any], index: int, records: Records, unequal: bool) -> n
         )
     cell = cells[bad[0]]
     kind = "blank" if is_missing(cell) else "no finite number"
-    raise ValueError(f"{what} must be of numbers, and {where} of {records.file} is {kind}")
+    words = "texts" if are_texts else "numbers"
+    raise ValueError(f"{what} must be of {words}, and {where} of {records.file} is {kind}")
 
 
 def _text_of(found: Any, sizes: list[int], claim: Claim) -> str:

@@ -33,6 +33,8 @@ from jaxdp.tables.rows import TableRow, rows_of
 from jaxdp.tables.sums import Tally
 
 Columns: TypeAlias = Mapping[str, Iterable[Any]]
+# Values with parts that are no column of records: one text, or parts without an order of records.
+_NO_COLUMNS = (str, bytes, bytearray, Mapping, set, frozenset)
 
 
 class ReleasedTable(NamedTuple):
@@ -145,10 +147,12 @@ def _chunks(chunks: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
     """The chunks of records by normal name, each with columns of one length."""
     names = None
     for chunk in chunks:
-        by_name = {
-            normal(name): list(np.asarray(values) if isinstance(values, jax.Array) else values)
-            for name, values in chunk.items()
-        }
+        if not hasattr(chunk, "items"):
+            kind = type(chunk).__name__
+            raise ValueError(
+                f"columns must be a mapping of names to columns, or chunks, got a {kind}"
+            )
+        by_name = {_name_of(name): _listed(values, name) for name, values in chunk.items()}
         if len(by_name) < len(chunk):
             raise ValueError("columns must have names that differ, without spaces around them")
         lengths = {len(values) for values in by_name.values()}
@@ -160,6 +164,23 @@ def _chunks(chunks: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
         yield by_name
     if names is None:
         raise ValueError("columns must be given, got no chunk of records")
+
+
+def _name_of(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ValueError(f"columns must have texts as names, got a {type(name).__name__}")
+    return normal(name)
+
+
+def _listed(values: Any, name: str) -> list[Any]:
+    """The values of a column in their order; `ValueError` for a text, which is one value."""
+    is_ordered = isinstance(values, Iterable) and not isinstance(values, _NO_COLUMNS)
+    if not is_ordered or len(getattr(values, "shape", (0,))) != 1:
+        raise ValueError(
+            f"columns must each be a list of one value a record, and {normal(name)!r} is a "
+            f"{type(values).__name__}"
+        )
+    return list(np.asarray(values) if isinstance(values, jax.Array) else values)
 
 
 def _noisy(plan: TablePlan, index: int, sums: list[int], key: Key) -> list[float]:

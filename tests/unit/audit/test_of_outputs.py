@@ -56,10 +56,44 @@ def test_false_claims_are_refuted():
         assert found.finding == "refuted by the values of an output"
 
 
-def test_equal_outputs_are_not_refuted():
+def test_the_same_outputs_in_another_order_are_not_refuted():
     outputs = np.random.default_rng(2).normal(size=1000)
-    found = dp.audit.of_outputs(outputs, outputs, claim=0.1, delta=0.0, key=KEY)
+    found = dp.audit.of_outputs(outputs, outputs[::-1], claim=0.1, delta=0.0, key=KEY)
     assert (found.is_refuted, found.epsilon_lower) == (False, 0.0)
+    for same in (outputs, outputs.reshape(-1, 2), np.where(outputs > 0, "yes", "no")):
+        with pytest.raises(ValueError, match="got the same outputs twice"):
+            dp.audit.of_outputs(same, same.copy(), claim=0.1, delta=0.0, key=KEY)
+
+
+WORDS = np.array(["no", "yes", "perhaps", "never", "1"])
+
+
+def answered(generator, trials, epsilon=1.0):
+    """Randomised response with one of five texts, exactly at epsilon; half of them are rare."""
+    honest = generator.random((2, trials)) < np.exp(epsilon) / (1 + np.exp(epsilon))
+    more = np.where(generator.random((2, trials)) < 0.01, 2, 0)
+    return WORDS[honest[0] + more[0]], WORDS[~honest[1] + more[1]]
+
+
+def test_texts_are_refuted_as_numbers_are():
+    generator = np.random.default_rng(3)
+    first, second = answered(generator, 4000)
+    for low_bits in (False, True):
+        known = {"key": KEY, "low_bits": low_bits}
+        assert dp.audit.of_outputs(first, second, claim=0.7, **known).is_refuted
+        assert 0.7 < dp.audit.of_outputs(list(first), list(second), **known).epsilon_lower < 1.0
+    alarms = 0
+    for key in jax.random.split(KEY, 40):
+        pair = answered(generator, 200)
+        alarms += bool(dp.audit.of_outputs(*pair, claim=1.0, confidence=0.5, key=key).is_refuted)
+    assert alarms <= 28
+    # Texts that occur once each say nothing.
+    each = [[f"{name}{i}" for i in range(500)] for name in "ab"]
+    assert dp.audit.of_outputs(*each, key=KEY).epsilon_lower == 0.0
+    with pytest.raises(ValueError, match="one constant output"):
+        dp.audit.of_outputs(["yes"] * 50, ["yes"] * 50, key=KEY)
+    with pytest.raises(ValueError, match="second must be an array of numbers"):
+        dp.audit.of_outputs(np.arange(50.0), second[:50], key=KEY)
 
 
 @pytest.mark.parametrize(("first", "second"), [(100, 100), (101, 101), (100, 60), (41, 90)])
@@ -74,7 +108,7 @@ def test_halves_are_of_rows_at_random(monkeypatch, first, second):
 
     monkeypatch.setattr(module, "_audit_of", recorded)
     for key in (KEY, KEY, None):
-        dp.audit.of_outputs(np.arange(first), np.arange(second), key=key)
+        dp.audit.of_outputs(np.arange(first), np.arange(second) + 0.5, key=key)
     for choosing, testing in seen:
         (a, b), (c, d) = ([set(map(int, x[:, 0])) for x in half] for half in (choosing, testing))
         assert (a | c, b | d) == (set(range(first)), set(range(second)))
@@ -124,7 +158,7 @@ def test_bad_outputs_are_refused():
     with pytest.raises(ValueError, match="one constant output"):
         audited(np.ones(100), np.ones(100), key=KEY)
     with pytest.raises(ValueError, match="more than 1e15 outputs"):
-        audited(good, good, claim=1000.0, key=KEY)
+        audited(good, good + 0.5, claim=1000.0, key=KEY)
 
 
 def test_numbers_of_any_size_are_compared():

@@ -85,6 +85,25 @@ def test_a_bound_is_near_the_truth():
     assert nothing.is_refuted is None
 
 
+def test_scores_that_exist_are_those_of_a_training():
+    included = np.random.default_rng(4).random(1000) < 0.5
+    scores = channel(2.0)(included, KEY)
+    known = {"claim": dp.GDP(1.0), "delta": 1e-5, "key": KEY}
+    found = dp.audit.one_run(np.asarray(scores), included, **known)
+    assert (found.is_refuted, found.canaries, found.guesses) == (True, 1000, 100)
+    assert found == dp.audit.one_run(list(map(float, scores)), included.tolist(), **known)
+    # Scores of other canaries say nothing.
+    assert dp.audit.one_run(scores, ~included[::-1], **known).epsilon_lower < 0.5
+    for canaries, said in (
+        (1000, r"canaries must be bools, .* got int64 of shape \(\)"),
+        (included.astype(int), "canaries must be bools"),
+        (included[:999], r"a finite number a canary, \(999,\)"),
+        (np.ones(1000, bool), "by fair coins, got 1,000 of 1,000 included"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            dp.audit.one_run(scores, canaries, **known)
+
+
 CANARIES = 1000
 
 

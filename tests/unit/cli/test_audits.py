@@ -113,6 +113,9 @@ REFUSED = {
     "columns": (["1,2,3"], [], "line 2 has 3"),
     "one name": (ROWS, ["--first", "a"], "give both --first and --second"),
     "no such name": (ROWS, ["--first", "a", "--second", "c"], "--second must be a column"),
+    "one column": (ROWS, ["--first", "a", "--second", "a"], "must be two columns"),
+    "the same": ([f"{i},{i}.0" for i in range(40)], [], "got the same outputs twice"),
+    "texts": (["yes,no"] * 20 + ["no,"] + ["no,no"] * 20, [], "must be of texts, .* line 22"),
     "two claims": (ROWS, ["--rho", 1, "--gdp", 1], "give one claim at most"),
     "rho": (ROWS, ["--rho", -1], "--rho must be 0 or more and finite, got -1"),
     "gdp": (ROWS, ["--gdp", "inf"], "--gdp must be 0 or more and finite, got inf"),
@@ -157,6 +160,21 @@ def test_columns_of_unequal_length(run, tmp_path):
     told = run(path, "--unequal", *TRUE, "--json")
     assert (told.exit_code, json.loads(told.stdout)["outputs"]) == (0, [2000, 1500])
     assert run(path, "--unequal", *FALSE).exit_code == 1
+
+
+def test_texts(run, tmp_path):
+    """Answers of randomised response at epsilon 1; names of columns are no answers."""
+    path, lie = tmp_path / "answers.csv", 1 / (1 + np.e)
+    lies = np.random.default_rng(0).random((2, 2000)) < lie
+    columns = [np.where(lies[0], "no", "yes").tolist(), np.where(lies[1], "yes ", "no").tolist()]
+    path.write_text(
+        "".join(f"{','.join(row)}\n" for row in [("a", "b"), *zip(*columns, strict=True)])
+    )
+    assert run(path, "--epsilon", 1, "--seed", 1).exit_code == 0
+    told = run(path, "--epsilon", 0.7, "--seed", 1)
+    assert (told.exit_code, "refuted by the values" in told.stdout) == (1, True), told.output
+    path.write_text("a,b\n" + "yes,no\nno,\n" * 300)
+    assert run(path).exit_code == 2
 
 
 def test_parquet(run, tmp_path):

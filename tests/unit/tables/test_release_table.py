@@ -258,6 +258,24 @@ def test_bad_columns_are_named_and_no_value_is_told(plan, changed, said, tmp_pat
         dp.tables.release({"town": COLUMNS["town"], "spent": COLUMNS["spent"]}, plan)
 
 
+@pytest.mark.parametrize("values", ["Secret42", b"Secret42", {"Secret42": 1}, {"Secret42"}])
+def test_only_lists_of_values_are_columns(values):
+    """A text was a column of its letters."""
+    plan = of_rho({"statistic": "count", "column": "town", "categories": ["S"]})
+    with pytest.raises(ValueError, match=r"'town' is a [a-z]+$"):
+        dp.tables.release({"town": values}, plan)
+    for columns, said in (
+        ({"town": np.array([["S", "B"]])}, "'town' is a ndarray"),
+        ("Secret42", "a mapping of names to columns, or chunks, got a str"),
+        ([["S"]], "or chunks, got a list"),
+        ({3: ["S"]}, "texts as names, got a int"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            dp.tables.release(columns, plan)
+    for right in (("S", "B"), np.array(["S", "B"]), iter(["S", "B"]), {"S": 1}.keys()):
+        assert len(dp.tables.release({"town": right}, plan).rows) == 1
+
+
 @pytest.mark.parametrize("budget", [dp.GDP(2.0), dp.ZCDP(0.0, 2.0), dp.PureDP(6.0), dp.RDP(8.0, 9)])
 def test_a_ledger_takes_the_whole_table_once(tmp_path, budget):
     path = tmp_path / "budget"
