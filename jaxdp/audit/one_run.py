@@ -119,7 +119,7 @@ def one_run(
     """
     keys = jax.random.split(key_or_new(key), 2)
     known = None if callable(training) else _included(canaries)
-    canaries = checks.positive_integer("canaries", canaries if known is None else known.size)
+    canaries = checks.positive_integer("canaries", canaries) if known is None else known.size
     count = max(1, round(_SHARE * canaries)) if guesses is None else guesses
     if not 1 <= checks.positive_integer("guesses", count) <= canaries:
         raise ValueError(f"guesses must lie in [1, canaries], got {guesses} of {canaries}")
@@ -127,13 +127,11 @@ def one_run(
     terms = terms_of(claim, delta, confidence)
     curve = _curve_of(claim, terms) if terms.has_claim else None
     included = _coins(keys[0], canaries) if known is None else known
-    scores = _scores(training, included, keys[1])
-    correct = _correct(scores, included, count)
+    correct = _correct(_scores(training, included, keys[1]), included, count)
     counts = correct, count, canaries
     alpha = 1.0 - terms.confidence
     refuted = None if curve is None else is_refuted(curve, *counts, alpha)
-    bounds = _bounds(terms.delta, *counts, alpha)
-    return OneRunAudit(*bounds, *terms[:3], refuted, *counts)
+    return OneRunAudit(*_bounds(terms.delta, *counts, alpha), *terms[:3], refuted, *counts)
 
 
 def _scores(training: Any, included: np.ndarray, key: Key) -> np.ndarray:

@@ -90,7 +90,7 @@ def pair_of(first: Any, second: Any) -> list[np.ndarray]:
     """
     pair = _texts_of(first, second)
     pair = pair or [_rows_of(name, x) for name, x in (("first", first), ("second", second))]
-    if np.array_equal(*pair) and (pair[0] != pair[0][:1]).any():
+    if np.array_equal(pair[0], pair[1]) and (pair[0] != pair[0][:1]).any():
         raise ValueError(
             "first and second must be outputs on two data sets, got the same outputs twice"
         )
