@@ -11,9 +11,9 @@ import jaxdp as dp
 from jaxdp._core.tracing import kernel
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.contour import by_number
+from jaxdp.accountant.contour import by_number, curve
 from jaxdp.accountant.contour.cumulant import log_least_delta
-from jaxdp.accountant.contour.engine import lanes_last
+from jaxdp.accountant.contour.engine import OF_LAWS, lanes_last
 from jaxdp.accountant.contour.laws import laws_of
 
 pytestmark = pytest.mark.float64
@@ -131,6 +131,17 @@ def test_a_contour_that_resolves_nothing_is_no_bound():
     step = dp.Mechanism(dp.Gaussian(3.705), 1.0, 7.096e-06, "remove")
     loss = 27 * dp.privacy_loss(step)
     assert 0.00702 <= float(loss.epsilon(np.exp(-340.7398297))) <= 0.0071
+
+
+def test_what_a_law_leaves_out_bounds_a_delta_far_below_it():
+    """In the unit of the delta of the law's nodes, e^-750, the bound overflowed to 0."""
+    scheme = dp.sampling.RandomAllocation(100)
+    step = dp.Mechanism(dp.Gaussian(0.45), 1.0, sampling=scheme, relation="add")
+    of = batch(3 * dp.privacy_loss(step), [20.0])
+    with kernel(), jax.numpy_rank_promotion("allow"), np.errstate(all="ignore"):
+        laws = lanes_last(laws_of(of)[0])
+        found = curve.log_delta_bounds(OF_LAWS, laws, of.values, np.full(1, np.nan), 1).upper
+    np.testing.assert_allclose(found, laws.log_left_out, atol=1e-6)
 
 
 @pytest.mark.long

@@ -168,7 +168,9 @@ def contour_for(
         target = target._replace(epsilon=xp.minimum(epsilon, least_epsilon(bounds, log_delta)))
     else:
         least = xp.minimum(unit, log_least_delta(bounds, epsilon))
-        target = target._replace(log_unit=xp.maximum(least, rows.least_unit))
+        # In a unit farther below what the law leaves out, the bound would overflow.
+        least = xp.maximum(least, rows.log_lost(place) - LARGEST_LOG)
+        target = target._replace(log_unit=xp.clip(least, rows.least_unit, 0.0))
     return place, plan.search(stage, rows, coarse, bounds, target)
 
 

@@ -131,6 +131,10 @@ class Rows(ABC):
     def slopes(self, stage: Stage, frozen: FrozenContour, of_mass: Pair, of_loss: Pair) -> Any:
         """Slopes in the parameters, from slopes at nodes."""
 
+    def log_lost(self, place: Any) -> Any:
+        """log of the mass that is lost, where tilts near the best are tried."""
+        return -xp.inf
+
     def tilts(self, lanes: Reals) -> Reals:
         """The candidates for every lane."""
         tilts = self.candidates
