@@ -7,3 +7,4 @@ from jaxdp.estimators.base import total_privacy as total_privacy
 from jaxdp.estimators.scaler import DPStandardScaler as DPStandardScaler
 from jaxdp.estimators.scaler import PublicScaler as PublicScaler
 from jaxdp.estimators.scales import LittleBudgetWarning as LittleBudgetWarning
+from jaxdp.estimators.second_moments import IntervalWarning as IntervalWarning

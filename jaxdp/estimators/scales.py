@@ -60,7 +60,7 @@ class Measured(NamedTuple):
     """Records, how their features are clipped and centred, and what is known of them.
 
     targets: about their centre. reach: the largest |x_j - center_j| of each column in deviations.
-    spent: on centres and deviations.
+    spent: on centres and deviations. outside: records whose target was clipped: NOT PRIVATE.
     """
 
     features: Any
@@ -72,6 +72,7 @@ class Measured(NamedTuple):
     reach: np.ndarray
     smoothness: Smoothness
     spent: Drawn | None
+    outside: np.ndarray
 
 
 @estimator
@@ -96,29 +97,32 @@ class DPMeasuringEstimator(DPEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _measured(self, given: Given, budget: Budget, key: Key) -> Measured:
+    def _measured(
+        self, given: Given, budget: Budget, key: Key, deviations: float = DEVIATIONS
+    ) -> Measured:
         """Records within public bounds and released ranges, about their centres.
 
-        Sets `feature_range_`: a few deviations about the centres, within the bounds. It is public
+        Sets `feature_range_`: `deviations` about the centres, within the bounds. It is public
         or released, so clipping to it reads one record at a time and costs nothing. Sparse features
         are measured from 0, which they are mostly.
         """
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
         coordinates, sparse = given.features.shape[1], is_sparse(given.features)
-        bounds = self._bounds()
+        bounds, outside = self._bounds(), np.zeros(len(given.targets), dtype=bool)
         if sparse and not ((bounds[0] <= 0.0) & (bounds[1] >= 0.0)).all():
             raise ValueError("feature_bounds must contain 0 for sparse features")
         if given.has_target_bounds:
             ends = np.stack(public_bounds(given.target_bounds, ["y"], "target_bounds"))
             targets = clip_to_bounds(given.targets, ends[0], ends[1], "y", ["y"])
+            outside = targets != given.targets
             given, bounds = given._replace(targets=targets), np.hstack([bounds, ends])
         center, scale, spent = self._scales(given, bounds, budget, key)
         if sparse:
             scale[:coordinates] = np.hypot(center, scale)[:coordinates]
             center[:coordinates] = 0.0
         self.feature_range_ = np.clip(
-            center + np.multiply.outer([-DEVIATIONS, DEVIATIONS], scale), *bounds
+            center + np.multiply.outer([-deviations, deviations], scale), *bounds
         )[:, :coordinates]
         if not self.fit_intercept:
             # All are measured from 0, or it would be another model.
@@ -136,6 +140,7 @@ class DPMeasuringEstimator(DPEstimator):
                 "public" if spent is None else "released",
             ),
             spent,
+            outside,
         )
 
     def _score(self, features: Any, weights: np.ndarray) -> np.ndarray:

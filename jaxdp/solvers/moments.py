@@ -5,14 +5,12 @@ The release answers every penalty, submodel and interval without further cost. W
 blocks of (x, 1) with itself and with y, theta = A^-1 b without a penalty. Eigenvalues of A within
 half of the noise's spectrum, whose end is s sqrt(2 d), say nothing, and are raised to it.
 
-Error of theta, with r the residuals and H the inverse of A:
-
-    theta - truth = H (mean of x r, plus noise (e - E theta)), to first order, with covariance
-    H (sigma^2 A / n + s^2 / 2 ((1 + |theta|^2) I + theta theta^T)) H,
-
-and a mean of s^2 / 2 (tr(H) H + H^2) theta to second order, which intervals subtract. A long
-(x, 1) is shortened together with y, which weights its equation and keeps it.
-Source: Wang, Revisiting differentially private linear regression, UAI 2018; intervals are ours.
+Intervals are projections of a confidence set, which is valid where A is nearly singular. At the
+true theta, b - A theta is the mean of x r, with r the residuals, plus noise (e - E theta). It has
+mean 0 and covariance sigma^2 A / n + s^2 / 2 ((1 + |theta|^2) I + theta theta^T). A long (x, 1) is
+shortened together with y, which weights its equation and keeps it.
+Source: Wang, Revisiting differentially private linear regression, UAI 2018; the confidence set
+follows Fieller, JRSS B 1954, and Anderson & Rubin, Ann. Math. Stat. 1949.
 """
 
 from __future__ import annotations
@@ -27,9 +25,8 @@ _FLOOR = 0.5
 # Squared bound of (x, 1) over its dimension: root of n mu / d^1.5, over this, and at least.
 # measured: California, epsilon .1 to 10: R^2 within .002 of the best
 _ROOT, _LEAST = 8.0, 0.4
-# Bound of targets in deviations, with the root of that. chosen: a hundredth of coefficients is lost
-# at a normal target's ends
-_TARGET = 2.5
+# Bound of targets in deviations, with the root of that. chosen: .003 of normal targets are cut
+_TARGET = 3.0
 # Passes at most, and the relative change of theta that ends them. chosen: they cost no privacy
 _PASSES, _TOLERANCE = 10_000, 1e-10
 # Least weight of the mean row. chosen: noise may make the released one negative
@@ -44,7 +41,7 @@ class Moments(NamedTuple):
 
     matrix: np.ndarray
     scale: float
-    records: int
+    records: float  # times the mean weight of a row
     intercept: bool
 
     def of(self, features: np.ndarray) -> Moments:
@@ -93,19 +90,26 @@ def bounds_of(signal: float, dimension: int, longest: Bounds) -> Bounds:
 def rows_of(features: np.ndarray, targets: np.ndarray, bounds: Bounds) -> np.ndarray:
     """Rows (x, 1, y) within the bounds; `features` has the 1.
 
-    Targets are clipped, then longer (x, 1) are shortened together with their target. Weights that
+    A longer (x, 1) is shortened together with its target, which is clipped then. Weights that
     depend on features alone keep coefficients unbiased.
     """
     norms = np.linalg.norm(features, axis=1)
     weights = np.minimum(1.0, bounds.features / np.maximum(norms, 1e-300))
-    clipped = np.clip(targets, -bounds.target, bounds.target)
-    return np.column_stack([features, clipped]) * weights[:, None]
+    rows = np.column_stack([features, targets]) * weights[:, None]
+    rows[:, -1] = np.clip(rows[:, -1], -bounds.target, bounds.target)
+    return rows
+
+
+def is_cut(features: np.ndarray, targets: np.ndarray, bounds: Bounds) -> np.ndarray:
+    """Whether `rows_of` clips the target of a record: NOT PRIVATE."""
+    norms = np.maximum(np.linalg.norm(features, axis=1), bounds.features)
+    return np.abs(targets) * bounds.features > bounds.target * norms
 
 
 def moments_of(released: np.ndarray, scale: float, records: int, intercept: bool) -> Moments:
     """Moments in units of the mean weight of a row, which the intercept measures."""
     weight = max(float(released[-2, -2]), _LEAST_WEIGHT) if intercept else 1.0
-    return Moments(released / weight, scale / weight, records, intercept)
+    return Moments(released / weight, scale / weight, records * weight, intercept)
 
 
 def coefficients(moments: Moments, lasso: np.ndarray, ridge: np.ndarray) -> np.ndarray:
@@ -129,15 +133,32 @@ def coefficients(moments: Moments, lasso: np.ndarray, ridge: np.ndarray) -> np.n
     return theta
 
 
-def unbiased(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-    """theta without a penalty, its second-order bias subtracted, and its covariance; see module."""
-    floored = moments.floored
-    inverse = np.linalg.inv(floored)
-    theta = inverse @ moments.matrix[:-1, -1]
-    half = 0.5 * moments.scale**2
-    theta = theta - half * (np.trace(inverse) * inverse + inverse @ inverse) @ theta
+def confidence_set(moments: Moments, quantile: float) -> tuple[np.ndarray, np.ndarray]:
+    """Middle of the confidence set of theta, and a covariance with the same projections.
+
+    The set holds each theta whose b - A theta is within `quantile` deviations of 0, with the
+    covariance at the estimate, times (1 + |theta|^2) / (1 + |estimate|^2). It is an ellipsoid with
+    half widths quantile sqrt(c^T covariance c) along c, or unbounded where the noise hides a
+    direction: every coefficient may then be anything, and the covariance is infinite. Far away the
+    covariance is up to twice as large; this decides whether the set is bounded.
+    """
+    matrix, vector = moments.matrix[:-1, :-1], moments.matrix[:-1, -1]
+    size, floored = len(vector), moments.floored
+    theta = np.linalg.solve(floored, vector)
+    spread = 1.0 + float(theta @ theta)
     contrast = np.append(-theta, 1.0)
-    free = max(moments.records - len(theta), 1)
+    free = max(moments.records - size, 1.0)
     variance = max(float(contrast @ moments.matrix @ contrast), 0.0) / free
-    noise = half * ((1.0 + theta @ theta) * np.eye(len(theta)) + np.outer(theta, theta))
-    return theta, inverse @ (variance * floored + noise) @ inverse
+    noise = 0.5 * moments.scale**2 * (spread * np.eye(size) + np.outer(theta, theta))
+    root = np.linalg.cholesky(variance * floored + noise + 1e-300 * np.eye(size))
+    left, right = np.linalg.solve(root, matrix), np.linalg.solve(root, vector)
+    # Without noise the covariance is the same at every theta.
+    constant = quantile**2 / spread if moments.scale else quantile**2
+    slope = constant if moments.scale else 0.0
+    values, vectors = np.linalg.eigh(left.T @ left)
+    if not values[0] > 2.0 * slope:
+        return theta, np.full((size, size), np.inf)
+    inverse, linear = (vectors / (values - slope)) @ vectors.T, left.T @ right
+    middle = inverse @ linear
+    inside = max(float(constant - right @ right + linear @ middle), 0.0)
+    return middle, inside / quantile**2 * inverse

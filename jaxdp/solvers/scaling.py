@@ -126,6 +126,16 @@ def release_pooled(
     return middle + half * centres, half * np.append(np.full(features, root), own[1])
 
 
+@draws_in_float64
+def share(count: int, records: int, spent: GDP, key: Key) -> tuple[float, float]:
+    """The share of records with a property, released, and the deviation of its noise.
+
+    Whether a record is replaced, added or removed: it moves the count by 1.
+    """
+    found, variance = _noisy(np.array([count / records]), np.ones(1), records, spent, key)
+    return float(found[0]), float(np.sqrt(variance[0]))
+
+
 def _shrunk(
     means: np.ndarray, squares: np.ndarray, mean_noise: np.ndarray, square_noise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

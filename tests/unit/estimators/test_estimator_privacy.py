@@ -35,7 +35,7 @@ def test_values_beyond_the_bounds_are_clipped_and_counted():
     assert set(vars(wild)) - set(wild.get_params()) == {
         "coef_", "intercept_", "n_iter_", "n_features_in_", "plan_", "guarantee_",
         "privacy_text_", "_fit_record", "feature_range_", "solver_", "moments_",
-        "coef_covariance_", "coef_interval_", "_units",
+        "coef_covariance_", "coef_interval_", "intercept_interval_", "_units",
     }  # fmt: skip
 
 
@@ -209,6 +209,7 @@ FITTED = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore::jaxdp.estimators.IntervalWarning")
 @pytest.mark.parametrize("estimator", FITTED, ids=lambda estimator: type(estimator).__name__)
 def test_what_a_fit_states_is_of_its_own_parameters(estimator):
     """And a copy of a seeded fit keeps its words, not its seed, and can be fitted again."""

@@ -69,6 +69,7 @@ def test_the_checks_of_scikit_learn(estimator):
     ids=("DPNaiveBayes", "DPPCA", "DPLinearRegression"),
 )
 @pytest.mark.filterwarnings("ignore::jaxdp.estimators.BoundsWarning")
+@pytest.mark.filterwarnings("ignore::jaxdp.estimators.IntervalWarning")
 @pytest.mark.filterwarnings("ignore::jaxdp.estimators.LittleBudgetWarning")
 def test_a_few_checks_of_scikit_learn(estimator, own):
     """Of those of which all are long."""
@@ -85,8 +86,8 @@ def test_a_lasso_finds_the_coefficients_and_says_what_it_spent():
     assert isinstance(model.guarantee_.exact, dp.GDP)
     assert 1e-5 * (1 - 1e-9) < float(model.guarantee_.delta(1.0)) <= 1e-5
     assert float(model.guarantee_.epsilon(1e-5)) <= 1.0
-    # Two statistics of each of four columns, and a second moment of (x, 1, y).
-    stated = lattice.sampling_error(2 * 4 + 15, "lattice")
+    # Two statistics of each of four columns, a second moment of (x, 1, y) and a count.
+    stated = lattice.sampling_error(2 * 4 + 15 + 1, "lattice")
     np.testing.assert_allclose(model.guarantee_.sampling_error, stated, rtol=1e-12)
     assert model.score(features, targets) > 0.9
     assert model.plan_.records == len(targets)
