@@ -20,7 +20,6 @@ import numpy as np
 
 import jaxdp as dp
 from benchmarks._tools.measure import medians, write
-from jaxdp.sweep.grid import grid_of
 
 PROFILE_POINTS = (10_000, 100_000, 1_000_000, 10_000_000, 100_000_000)
 EPSILON_POINTS = (1_000, 10_000)
@@ -55,14 +54,15 @@ def measure(kind: str, points: int) -> dict[str, float]:
     The kernel gets its blocks as a sweep makes them, and all three are warm.
     """
     function = log_delta if kind == "profile" else training_epsilon
-    grid = grid_of(axes_of(kind, points), CHUNK)
-    axes = dict(zip(grid.names, grid.axes, strict=True))
-    count = grid.axes[0].size * grid.axes[1].size
+    axes = axes_of(kind, points)
+    (first, some), (second, others) = axes.items()
+    count, rows = some.size * others.size, max(1, CHUNK // others.size)
 
     def bare() -> None:
-        for number in range(grid.blocks):
-            block = {k: jax.numpy.asarray(x) for k, x in grid.points(number).items()}
-            jax.block_until_ready(function(**block))
+        for start in range(0, some.size, rows):
+            part = some[start : start + rows]
+            block = {first: np.repeat(part, others.size), second: np.tile(others, part.size)}
+            jax.block_until_ready(function(**jax.device_put(block)))
 
     with tempfile.TemporaryDirectory() as folder:
         places = (Path(folder) / f"{number}.zarr" for number in itertools.count())

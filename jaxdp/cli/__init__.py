@@ -10,10 +10,7 @@ from typing import Annotated, Any
 from jaxdp import __version__
 
 # The modules whose `register` adds commands, in the order of `jaxdp --help`.
-COMMANDS = (
-    *("dpsgd", "noises", "sweeps", "models", "tables", "plans", "ledgers", "proofs"),
-    *("audits", "demonstration"),
-)
+COMMANDS = (*("dpsgd", "tables", "plans", "ledgers", "proofs", "audits", "demonstration"),)
 # The one that runs without JAX and NumPy, by the name that is typed.
 STANDALONE = {"verify": "proofs"}
 

@@ -40,26 +40,14 @@ _RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "steps": ("be a whole number of 0 or more", lambda x: x >= 0 and x == math.floor(x)),
 }
 _KINDS = {
-    **dict.fromkeys(("noise_multiplier", "sensitivity", "batch_size", "seconds"), "positive"),
-    **dict.fromkeys(("epsilon", "epochs", "alpha"), "at least 0"),
+    **dict.fromkeys(("noise_multiplier", "sensitivity", "batch_size"), "positive"),
+    **dict.fromkeys(("epsilon", "epochs"), "at least 0"),
     **dict.fromkeys(("delta", "sampling_prob"), "probability"),
-    **dict.fromkeys(("count", "dataset_size", "resolution", "chunk"), "count"),
-    **dict.fromkeys(("batch_size_limit", "group_size"), "count"),
+    **dict.fromkeys(("dataset_size", "batch_size_limit", "group_size"), "count"),
     "steps": "steps",
 }
 # Arguments of functions that are options here under the same name.
-_OPTIONS = (
-    *_KINDS,
-    "families",
-    "relation",
-    "sampling",
-    "feature_bounds",
-    "target_bounds",
-    "classes",
-    "stripe",
-    "quantity",
-)
-
+_OPTIONS = (*_KINDS, "relation", "sampling")
 
 # Errors that are answered in one line.
 _ERRORS = (ImportError, OSError, RuntimeError, TypeError, ValueError)

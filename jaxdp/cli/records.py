@@ -102,16 +102,6 @@ class Records:
                     columns = {name: [*map(_with_point, x)] for name, x in columns.items()}
                 yield columns
 
-    def columns(self) -> dict[str, list[Any]]:
-        """All cells by column, without columns that have no name."""
-        columns: dict[str, list[Any]] = {name: [] for name in self.names if name}
-        with self.located():
-            # A label may have a comma.
-            for chunk in self.chunks(numbers=columns if self._decimal == "," else ()):
-                for name, cells in chunk.items():
-                    columns[name].extend(cells)
-        return columns
-
     @contextlib.contextmanager
     def located(self) -> Iterator[None]:
         """A `ColumnError` becomes a `ValueError` with the file, and the place of the record."""

@@ -121,7 +121,7 @@ NOT_CALLED = {
     "Proof": "what `verify` returns",
     "solvers.ElasticNet": "as the other penalties",
     "enable_cache": "a folder", "own.pytree": "a decorator", "secure_key": "no argument",
-    "sweep": "files and processes: tests/sweep", "tables.release": "records: tests/tables",
+    "sweep": "files: tests/unit/test_sweep.py", "tables.release": "records: tests/tables",
     "tables.ReleasedTable": "a result", "tables.TablePlan": "a result",
     "audit.of_outputs": "records: tests/audit",
     "audit.Audit": "a result", "audit.OneRunAudit": "a result",

@@ -50,7 +50,7 @@ calls = {
         "relation must be one of",
     ),
     "family": (bad, lambda: dp.fit_noise(np.ones(2), (1.0, 1e-6), 1.0), "family must be one of"),
-    "executor client": (bad, lambda: swept(Client()), "a Client: give executor.get_executor()"),
+    "executor client": (bad, lambda: swept(Client()), "client.get_executor()), got a Client"),
     "executor name": (bad, lambda: swept("processes"), "must be a concurrent.futures.Executor"),
     "executor class": (bad, lambda: swept(ThreadPoolExecutor), "got a type"),
     "filter": (bad, lambda: dp.Filter.from_json("[" * 100000), "text must be the JSON"),

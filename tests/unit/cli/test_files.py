@@ -127,12 +127,12 @@ def test_a_gzip_file_that_is_none_or_cut_is_refused(tmp_path):
     written(path, ",", "utf-8", gzip.open, repeat=2000)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(ValueError, match="must be a whole gzip file"):
-        Records(path).columns()
+        [*Records(path).chunks()]
 
 
 def test_chunks_hold_all_records_once(tmp_path, monkeypatch):
     written(tmp_path / "data.csv", ",", "utf-8", repeat=25)
-    whole = Records(tmp_path / "data.csv").columns()
+    (whole,) = Records(tmp_path / "data.csv").chunks()
     assert len(whole["region"]) == 100
     for size in (1, 7, 50, 100, 101):
         monkeypatch.setattr(records, "CHUNK", size)
@@ -145,7 +145,7 @@ def test_chunks_hold_all_records_once(tmp_path, monkeypatch):
     (tmp_path / "data.csv").write_text("a,b\n1,2\n1,2\n3\n")
     monkeypatch.setattr(records, "CHUNK", 2)
     with pytest.raises(ValueError, match="ends in line 4 has 1"):
-        Records(tmp_path / "data.csv").columns()
+        [*Records(tmp_path / "data.csv").chunks()]
 
 
 def test_memory_does_not_grow_with_the_file(files, monkeypatch):

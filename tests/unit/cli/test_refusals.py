@@ -12,13 +12,10 @@ from typer.testing import CliRunner
 
 from jaxdp._core.neighbours import Relation, Sampling
 from jaxdp.cli import base, build_app
-from jaxdp.cli.sweeps import Quantity
 
 TRAINING = "--sampling-prob 0.01 --steps 10"
 NOISE = "epsilon --noise-multiplier"
-SWEEP = "sweep --noise-multiplier"
 SIZES = "--dataset-size 9 --batch-size 10 --epochs 1"
-GRID = f"{SWEEP} 1:2:3 --sampling-prob 0.01 --steps 100,1000"
 # By spaces, and what is said.
 REFUSED = [
     (f"{NOISE} 0 --delta 0.1 {TRAINING}", "--noise-multiplier must be above 0, got 0"),
@@ -29,19 +26,6 @@ REFUSED = [
     (f"{NOISE} 1 --delta 0.1 {TRAINING} --batch-size 10", "jaxdp epsilon: "),
     (f"delta --noise-multiplier 1 --epsilon -1 {TRAINING}", "--epsilon must be 0 or more"),
     (f"{NOISE} 1 --delta 0.1 {SIZES}", "--batch-size must not be above --dataset-size"),
-    ("compare --epsilon 1 --delta 0.1 --sensitivity 0", "--sensitivity must be"),
-    ("compare --epsilon 1 --delta 0.1 --count 0", "--count must be a whole"),
-    ("optimal-noise --epsilon 1 --delta 0.1 --resolution 0", "--resolution must"),
-    (f"{SWEEP} 0:1:3 --delta 0.1 {TRAINING}", "--noise-multiplier must be"),
-    (f"{SWEEP} 1:2:3 --delta 0.1 --steps 5", "--sampling-prob"),
-    (f"{SWEEP} a --delta 0.1 {TRAINING}", "--noise-multiplier must be a number"),
-    (f"{SWEEP} 1:2:3 {TRAINING} --stripe 3", "--stripe must be i/n"),
-    ("sweep --delta 1e-6 --steps 1:2", "steps"),
-    ("sweep --delta log:0:1:5", "delta"),
-    ("sweep --delta 1e-6 --steps 10", "range"),
-    (f"{GRID} --delta log:1e-9:1e-3:500", "--to"),
-    (f"{GRID} --stripe 3", "stripe"),
-    (f"{SWEEP} 1:2:3 --sampling-prob 0.01 --delta 1e-6 --steps 10.5,20.5", "steps"),
 ]
 
 
@@ -51,10 +35,10 @@ def run():
     return lambda *arguments: runner.invoke(app, list(arguments))
 
 
-@pytest.mark.parametrize(("arguments", "named"), [*REFUSED, ("sweep nosuch.toml", "nosuch.toml")])
+@pytest.mark.parametrize(("arguments", "named"), REFUSED)
 def test_a_refusal_names_the_option(run, arguments, named):
     done = run(*arguments.split())
-    assert done.exit_code == (1 if named == "nosuch.toml" else 2)
+    assert done.exit_code == 2
     assert named in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert "e-308" not in done.stderr
@@ -65,7 +49,7 @@ def test_help_breaks_between_words(columns):
     """Choices are in the help, and not in the column of kinds, which cuts them."""
     app = build_app(typer)
     runner = CliRunner(env={"COLUMNS": str(columns)})
-    choices = {"epsilon": (*get_args(Relation), *get_args(Sampling)), "sweep": get_args(Quantity)}
+    choices = {"epsilon": (*get_args(Relation), *get_args(Sampling))}
     for name, command in typer.main.get_command(app).commands.items():
         shown = runner.invoke(app, [name, "--help"]).stdout
         words = set(re.sub("[│╭╮╰╯─]", " ", shown).split())
@@ -80,7 +64,7 @@ def test_help_and_refusals_import_no_jax():
     calls = [
         ["--help"],
         ["--version"],
-        ["sweep", "--help"],
+        ["statement", "--help"],
         ["nosuch"],
         *(x.split() for x, _ in REFUSED),
     ]
@@ -98,12 +82,8 @@ def test_help_and_refusals_import_no_jax():
     process_output(code, json.dumps(calls))
 
 
-@pytest.mark.parametrize(
-    "command",
-    [f"calibrate --epsilon 1 --delta 0 {TRAINING}", "optimal-noise --epsilon 1 --delta 0"],
-)
-def test_a_budget_that_nothing_meets_exits_1_with_its_reason(run, command):
-    done = run(*command.split())
+def test_a_budget_that_nothing_meets_exits_1_with_its_reason(run):
+    done = run(*f"calibrate --epsilon 1 --delta 0 {TRAINING}".split())
     assert done.exit_code == 1
     assert "delta" in done.stderr
     assert "raise" in done.stderr
@@ -116,10 +96,10 @@ def test_arguments_of_functions_become_options(capsys):
             raise error(message)
 
         with pytest.raises(typer.Exit) as exit_:
-            base.exit_on_error("sweep", fail)
+            base.exit_on_error("delta", fail)
         return exit_.value.exit_code, " ".join(capsys.readouterr().err.split())
 
-    assert told("out of time", RuntimeError) == (1, "jaxdp sweep: out of time")
+    assert told("out of time", RuntimeError) == (1, "jaxdp delta: out of time")
     for message, words in (
         ("sampling_prob must be less", "--sampling-prob must be less"),
         (
@@ -129,7 +109,7 @@ def test_arguments_of_functions_become_options(capsys):
         ("delta must lie in (0, 1), got delta", "--delta must lie in (0, 1), got delta"),
         ("--noise-multiplier is one", "--noise-multiplier is one"),
     ):
-        assert told(message) == (2, f"jaxdp sweep: {words}")
+        assert told(message) == (2, f"jaxdp delta: {words}")
 
 
 def test_json_has_no_infinity():
