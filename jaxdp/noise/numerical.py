@@ -131,8 +131,9 @@ class NumericalNoise(Noise):
         left = 1.0 - share + ULP * (64.0 + 8.0 * (xp.abs(below) + size)) * (1.0 + share)
         left = left + 2.0 * lax.stop_gradient(rounding)
         value = xp.minimum(round_up(below + xp.log(xp.maximum(left, ULP)), 8), 0.0)
-        # Beyond the reach nothing is looked at.
-        value = xp.maximum(value, -DEPTH)
+        # A larger loss is beyond the reach, with probability e^-300: `left` is then rounding alone.
+        is_beyond = xp.add(*excess(-reach)) < 0
+        value = xp.where(is_beyond, -DEPTH, xp.maximum(value, -DEPTH))
         largest = self._pure_epsilon(shift)
         value = xp.where(size >= largest, -xp.inf, value)
         value = xp.where(epsilon < 0, mirrored_log_delta(value, size, 1.0), value)

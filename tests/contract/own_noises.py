@@ -43,6 +43,22 @@ class Sech(dp.own.NumericalNoise):
         return ()
 
 
+@dp.own.pytree
+class Twin(dp.own.NumericalNoise):
+    """One of the package's noises by its two formulas alone."""
+
+    of: dp.own.Noise
+
+    def _log_density(self, x):
+        return self.of._log_density(x)
+
+    def _log_survival(self, x):
+        return self.of._log_survival(x)
+
+    def kinks(self):
+        return self.of.kinks()
+
+
 def _arctan_ratio(z):
     """arctan(z) / z."""
     safe = jnp.maximum(z, 1e-9)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from own_noises import Logistic
+from own_noises import Logistic, Twin
 
 import jaxdp as dp
 from jaxdp.composition import stored
@@ -151,6 +151,52 @@ def test_what_is_right_is_answered():
     truth = 1.0 / (1.0 + np.exp(-t)) - np.exp(e) / (1.0 + np.exp(0.5 - t))
     found = noise.log_delta(shift, e)
     np.testing.assert_allclose(found, np.log(truth), atol=1e-9)
+
+
+# Every symmetric log-concave noise on the reals, with a bounded loss or without.
+TWINS = {
+    "gaussian": dp.Gaussian(1.5),
+    "laplace": dp.Laplace(2.0),
+    "flipped_huber": dp.FlippedHuber(1.0, 1.0),
+    "offset_gaussian": dp.OffsetGaussian(1.0, 1.0),
+    "subbotin": dp.Subbotin(1.0, 1.3),
+    "subbotin of a large power": dp.Subbotin(1.0, 3.0),
+}
+SHIFTS = np.array([0.01, 1.0, 30.0, 1e4])[:, None]
+
+
+def of_twins(name, ask):
+    """The answers of a noise by its formulas, and of the package's own."""
+    return (np.asarray(ask(noise)) for noise in (Twin(TWINS[name]), TWINS[name]))
+
+
+@pytest.mark.parametrize(
+    "name", ["gaussian", *(pytest.param(x, marks=pytest.mark.long) for x in [*TWINS][1:])]
+)
+def test_one_release_has_the_epsilon_of_its_twin(name):
+    delta = np.array([0.3, 1e-2, 1e-9, 1e-120])
+    found, truth = of_twins(name, lambda noise: dp.Mechanism(noise, SHIFTS).epsilon(delta))
+    assert np.all(found >= truth * (1 - 1e-12))
+    np.testing.assert_allclose(found, truth, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_one_release_has_the_deltas_of_its_twin(name):
+    """At every epsilon; below e^-300 nothing is looked at."""
+    epsilon = np.array([-2.0, 0.0, 0.3, 4.0, 30.0, 500.0, 1e4, 1e9, 1e30, np.inf])
+    found, truth = of_twins(name, lambda noise: noise.log_delta(SHIFTS, epsilon))
+    assert np.all((found >= truth - 1e-12) | (found == -np.inf))
+    seen = np.maximum(truth, -300.0)
+    assert np.all(found <= seen + 1e-9 * (1.0 + np.abs(seen)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("name", TWINS)
+def test_one_sampled_release_has_the_epsilon_of_its_twin(name, relation):
+    delta = np.array([1e-2, 1e-9, 1e-120])
+    found, truth = of_twins(name, lambda x: dp.Mechanism(x, 1.0, 0.1, relation).epsilon(delta))
+    np.testing.assert_allclose(found, truth, rtol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [-0.9, 0.0, np.nan])
