@@ -75,8 +75,20 @@ class Released:
 
     def half_width(self, level: ArrayLike = 0.95) -> Reals:
         """The h with the exact value in value +- h with this probability, for each entry."""
-        upper = 0.5 + 0.5 * checks.probability("level", level)
-        return self.mechanism.noise.quantile(upper) + self.granularity
+        return half_width_of(self.mechanism.noise, level, self.granularity)
+
+
+def half_width_of(noise: Noise, level: ArrayLike, granularity: ArrayLike) -> Reals:
+    """The quantile of |noise|, and half a granularity for the rounding of the sum.
+
+    The value and the noise are rounded to the lattice, by 2^-33 of the scale at most each.
+    """
+    quantile = noise.quantile(0.5 + 0.5 * checks.probability("level", level))
+    rounding = 0.5 * checks.nonnegative("granularity", granularity)
+    if noise.on_integers:
+        return quantile + xp.zeros_like(rounding)
+    # The scale is at most the standard deviation.
+    return quantile + (rounding + xp.minimum(rounding, 2.0**-BITS * xp.sqrt(noise.variance())))
 
 
 class Lattice(NamedTuple):

@@ -121,7 +121,7 @@ def one_run(
     known = None if callable(training) else _included(canaries)
     canaries = checks.positive_integer("canaries", canaries) if known is None else known.size
     count = max(1, round(_SHARE * canaries)) if guesses is None else guesses
-    if not 1 <= checks.positive_integer("guesses", count) <= canaries:
+    if checks.positive_integer("guesses", count) > canaries:
         raise ValueError(f"guesses must lie in [1, canaries], got {guesses} of {canaries}")
     claim = as_claim(claim, delta)
     terms = terms_of(claim, delta, confidence)
@@ -129,9 +129,9 @@ def one_run(
     included = _coins(keys[0], canaries) if known is None else known
     correct = _correct(_scores(training, included, keys[1]), included, count)
     counts = correct, count, canaries
-    alpha = 1.0 - terms.confidence
-    refuted = None if curve is None else is_refuted(curve, *counts, alpha)
-    return OneRunAudit(*_bounds(terms.delta, *counts, alpha), *terms[:3], refuted, *counts)
+    chances = (*counts, 1.0 - terms.confidence)
+    refuted = None if curve is None else is_refuted(curve, *chances)
+    return OneRunAudit(*_bounds(terms.delta, *chances), *terms[:3], refuted, *counts)
 
 
 def _scores(training: Any, included: np.ndarray, key: Key) -> np.ndarray:

@@ -12,6 +12,7 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
+from jaxdp.released import half_width_of
 
 
 @final
@@ -52,9 +53,9 @@ def expected_error(
 
     Returns:
         An `ExpectedError`: sqrt(E T^2), E|T| and the half width, the (1 + level) / 2 quantile of T
-        plus the granularity, as `Released.half_width` has it; `relative_error` and `smallest_value`
-        relate it to a value. `smallest_value` reads no record, so that you can use it to decide in
-        advance which values to suppress or merge.
+        plus half the granularity, as `Released.half_width` has it; `relative_error` and
+        `smallest_value` relate it to a value. `smallest_value` reads no record, so that you can use
+        it to decide in advance which values to suppress or merge.
 
     Raises `ValueError` for other objects and for arguments out of range.
 
@@ -70,6 +71,5 @@ def expected_error(
         raise ValueError(
             f"mechanism must be a dp.Mechanism(noise, sensitivity) or a noise, got {mechanism!r}"
         )
-    upper = 0.5 + 0.5 * checks.probability("level", level)
-    half_width = noise.quantile(upper) + checks.nonnegative("granularity", granularity)
+    half_width = half_width_of(noise, level, granularity)
     return ExpectedError(xp.sqrt(noise.variance()), noise.mean_absolute(), half_width)

@@ -11,9 +11,11 @@ at most Delta = max(q, 1 - q), or `rows` Delta for the records of one person. Re
 with probability ~ exp(epsilon u / (2 rows Delta)): the range is epsilon at most. In several cells
 the ranges of one person's records add up to at most epsilon.
 
-The score -t or less has a probability of (m + 1) exp(-epsilon t / (2 rows Delta)) at most. So the
-point for T = q n - t is at most the quantile, inf {x: L + E >= q n}, and the point for q n + t is
-at least the quantile, each but for this probability. They are the ends of the interval.
+A point with the score -t or less has a probability of exp(-epsilon t / (2 rows Delta)) at most. So
+the point for T = q n - t is above the quantile, inf {x: L + E >= q n}, or the point for q n + t is
+below it, with a probability of m exp(-epsilon t / (2 rows Delta)) at most. They are the ends of the
+interval. No less holds for all records: if q n of them are at the first point and the others at the
+last one, every other point has the score -t for the lower end.
 
 Weights are whole: floor(2^128 exp(..)) + 2^40. The second term changes no log ratio of two weights
 away from 0, where the first ones' lie within +- epsilon / 2. Roundings change log weights by 2^-39
@@ -87,14 +89,14 @@ def rank_error(
 ) -> ExpectedError:
     """Errors of the rank of a point, in records: upper bounds for all records.
 
-    The half width t holds for both ends of the interval. Each end misses with half of the
-    probability: P[u <= -t] <= (m + 1) exp(-t / scale), up to weights of 2^-88.
+    The half width t holds for both ends of the interval together, and for a point of its own:
+    P[u <= -t] <= (m + 1) exp(-t / scale), up to weights of 2^-88.
     """
     epsilon = float(mechanism.epsilon_bound) - rows * _SLACK
     if not epsilon > 0:
         return ExpectedError(*(xp.asarray(math.inf) for _ in range(3)))
     scale, log = 2.0 * rows * float(max(q, 1 - q)) / epsilon, math.log(points)
-    end = scale * math.log(points * (1.0 + 1e-9) / (0.5 * miss - points * 2.0**-80))
+    end = scale * math.log(points * (1.0 + 1e-9) / (miss - points * 2.0**-80))
     squared = log**2 + 2.0 * log + 2.0
     errors = scale * math.sqrt(squared), scale * (log + 1.0), float(math.ceil(end))
     return ExpectedError(*(xp.asarray(x) for x in errors))

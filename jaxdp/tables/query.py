@@ -80,14 +80,14 @@ def error_of(
     if isinstance(mechanism, ExponentialMechanism):
         errors = rank_errors(query, mechanism, 1.0 - level)
         return max(errors, key=lambda error: error.half_width)
-    granularity = step_of(query, mechanism)
-    if granularity is None:
-        granularity = (
-            0.0 if mechanism.noise.on_integers else LATTICE_STEP * unit_of(mechanism.noise)
-        )
-    rounding = 0.0 if query.entry.statistic == "count" else 0.5
-    error, unit = expected_error(mechanism, level, granularity), float(query.unit)
-    errors = (error.standard_deviation, error.mean_absolute, error.half_width + rounding)
+    noise, unit = mechanism.noise, float(query.unit)
+    fine = 0.0 if noise.on_integers else LATTICE_STEP * unit_of(noise)
+    error = expected_error(mechanism, level, fine)
+    half_width = error.half_width + (0.0 if query.entry.statistic == "count" else 0.5)
+    if step_of(query, mechanism) is not None:
+        # The exact count is whole, so that the rounded noise is its error.
+        half_width = xp.floor(half_width + 0.5)
+    errors = (error.standard_deviation, error.mean_absolute, half_width)
     return ExpectedError(*(unit * x for x in errors))
 
 

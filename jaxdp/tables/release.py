@@ -93,7 +93,7 @@ def release(
     >>> plan = dp.tables.plan({"epsilon": 1.0, "delta": 1e-6, "release": [count]})
     >>> table = dp.tables.release({"town": ["A"] * 70 + ["B", "C"]}, plan, jax.random.key(0))
     >>> [(row.category, f"{row.half_width:.1f}") for row in table.rows]
-    [('A', '9.3'), ('B', '9.3')]
+    [('A', '8.0'), ('B', '8.0')]
     """
     require_outside_traces("tables.release", ONE_KEY)
     key = key_or_new(key)

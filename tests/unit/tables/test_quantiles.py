@@ -94,7 +94,19 @@ def test_ranks_are_of_the_worst_weights():
     rank = float(rank_error(mechanism, q, 1, points, 0.1).half_width)
     counts = np.zeros(points, int)
     counts[0] = round(2 * rank)
-    assert 0.02 < 1.0 - math.exp(law(counts, q, 0, 0.5, 1)[0]) < 0.05
+    assert 0.05 < 1.0 - math.exp(law(counts, q, 0, 0.5, 1)[0]) < 0.1
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
+@pytest.mark.parametrize("q", [Fraction(1, 2), Fraction(1, 10), Fraction(9, 10)])
+def test_intervals_hold_hardly_more_than_their_level_for_the_worst_records(q, level):
+    """Of all records that are at the two bounds, by the law of the draws."""
+    mechanism, points, size = dp.ExponentialMechanism(0.5), 1001, 10**4
+    rank = round(float(rank_error(mechanism, q, 1, points, 1.0 - level).half_width))
+    counts = np.zeros(points, int)
+    counts[0], counts[-1] = q * size, (1 - q) * size
+    miss = np.sum(np.exp(law(counts, q, -rank, 0.5, 1)[1:]))  # nothing is below the quantile
+    assert 0.6 * (1.0 - level) / (2.0 - level) < miss <= 1.0 - level
 
 
 def test_quantiles_by_cell():
