@@ -1,8 +1,9 @@
 """Settings and stored answers under proof: which brackets hold, which answers are refuted.
 
 The results keep the answers below the truth alone. Such an answer is a statement: it is refuted if
-jaxdp.proof, which shares no code with the accountants, finds a larger delta. All other answers lie
-at or above the lower end of a bracket; a bracket whose upper end is proved proves what is above it.
+jaxdp.proof, which shares no arithmetic with the accountants, finds a larger delta. All other
+answers lie at or above the lower end of a bracket; a bracket whose upper end is proved proves what
+is above it.
 """
 
 import json
@@ -27,7 +28,7 @@ def statement(setting: dict[str, Any], question: str, answer: float) -> tuple[fl
 
 def verdict(setting: dict[str, Any], question: str, answer: float, seconds: float) -> str:
     """ "proved", "refuted", "open", or "not covered" where the program does not know the kind."""
-    from jaxdp.proof import verify
+    from jaxdp.proof.decision import verify
 
     try:
         loss = jaxdp_loss(setting).to_json()

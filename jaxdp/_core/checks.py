@@ -115,9 +115,10 @@ def real(
         array = np.asarray(value)
         if array.dtype.kind not in "fiu" and array.dtype != jnp.bfloat16:
             raise ValueError(f"{name} must be real numbers, got dtype {array.dtype}")
+        if array.dtype.itemsize > 8:
+            raise ValueError(f"{name} must be float64, got {array.dtype}: round to the safe side")
         # In float64: the bounds would be rounded to a smaller precision, to 0 and to infinity.
-        with np.errstate(over="ignore"):
-            known = np.array(array, dtype=np.float64)  # a copy: its owner may write to it
+        known = np.array(array, dtype=np.float64)  # a copy: its owner may write to it
         bad = ~(known > lower if open_lower else known >= lower) | ~(known <= upper)
         if in_kernel():
             known = np.where(bad, np.nan, known)

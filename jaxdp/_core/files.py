@@ -12,6 +12,8 @@ import uuid
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from jaxdp.proof.schema import unique
+
 T = TypeVar("T", bound="Saved")
 
 # Where Linux shows the files that a process has open.
@@ -140,9 +142,11 @@ def sealed(form: Format, payload: dict[str, Any]) -> str:
 def unsealed(form: Format, text: str) -> dict[str, Any]:
     """The payload of `sealed`; `ValueError` for another format or version, or changed text."""
     try:
-        body = json.loads(text)
+        body = json.loads(text, object_pairs_hook=unique)
     except (RecursionError, ValueError) as error:
-        raise ValueError(f"text must be the JSON of a {form.name}, got {text[:40]!r}") from error
+        raise ValueError(
+            f"text must be the JSON of a {form.name}, got {text[:40]!r}: {error}"
+        ) from error
     if not isinstance(body, dict) or body.get("format") != form.name:
         found = body.get("format") if isinstance(body, dict) else body
         raise ValueError(f"format must be {form.name!r}, got {found!r}")

@@ -24,10 +24,9 @@ from jaxdp.accountant.bounds import LogBounds, exp_down
 from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
 from jaxdp.composition.pairs import pairs_of
-from jaxdp.composition.stored import fields_of, from_plain, to_plain
+from jaxdp.composition.stored import from_plain, to_plain
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.finite import finite_pair
-from jaxdp.dominating_pair.poisson import Poisson
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Guarantee, is_no_release, require_both_directions
 from jaxdp.guarantee.pure import PureDP
@@ -35,6 +34,7 @@ from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
 from jaxdp.guarantee.tradeoff import tradeoff_of_profile
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import exp_up
+from jaxdp.proof.schema import require_keys
 
 # What a stored loss says that it is.
 _FORMAT = Format("jaxdp-privacy-loss")
@@ -192,12 +192,9 @@ class PrivacyLoss(Saved):
     @classmethod
     def from_json(cls, text: str) -> PrivacyLoss:
         """Loss from what `to_json` wrote; `ValueError` for anything else or changed text."""
-        body = fields_of("text", unsealed(_FORMAT, text), ("relation", "terms"))
-        relation, terms = body[0], from_plain(body[1])
-        if relation is not None or any(isinstance(term.pair, Poisson) for term in terms):
-            checks.one_of("relation", relation, RELATIONS)
-        xp.broadcast_shapes(*(term.shape for term in terms))
-        return cls(terms, relation)
+        body = unsealed(_FORMAT, text)
+        require_keys("text", body, ("relation", "terms"))
+        return cls(from_plain(body["relation"], body["terms"]), body["relation"])
 
     def __len__(self) -> int:
         """The size of the first batch axis; `TypeError` without one."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-import math
 import pkgutil
-import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,14 +15,10 @@ import numpy as np
 from jaxdp import dominating_pair, noise
 from jaxdp._core import checks
 from jaxdp._core.float64 import is_users
-from jaxdp._core.types import Reals
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.finite import Finite
 from jaxdp.noise.base import Noise
-
-# By how much the masses of a finite loss may miss 1. chosen: far above their rounding.
-_MASS_ERROR = 1e-9
+from jaxdp.proof.schema import check, require_keys
 
 
 def kinds() -> dict[str, type]:
@@ -60,31 +54,24 @@ def to_plain(terms: Terms) -> list[dict[str, Any]]:
     return [{"pair": _record(t.pair), "count": _plain(t.count)} for t in terms]
 
 
-def from_plain(rows: Any) -> Terms:
+def from_plain(relation: Any, rows: Any) -> Terms:
     """The inverse of `to_plain`; `ValueError` for other rows and for values out of range."""
-    if not isinstance(rows, list) or not rows:
-        raise ValueError("terms must be a list of at least one term")
-    return tuple(_term(row) for row in rows)
-
-
-def fields_of(name: str, row: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
-    """The values of a JSON object with exactly these keys, in their order."""
-    if not isinstance(row, dict) or set(row) != set(names):
-        keys = sorted(row) if isinstance(row, dict) else type(row).__name__
-        raise ValueError(f"{name} must hold {', '.join(sorted(names))}, got {keys}")
-    return tuple(row[key] for key in names)
+    check(relation, rows, own=True)
+    terms = tuple(_term(row) for row in rows)
+    for pair in (term.pair for term in terms):
+        if relation is None and is_users(type(pair)) and pair.reversed() is not pair:
+            raise ValueError(
+                f"relation must not be None for a {type(pair).__name__}, whose exchanged pair is "
+                "another"
+            )
+    return terms
 
 
 def _term(row: Any) -> Term:
-    pair, count = map(_value, fields_of("term", row, ("pair", "count")))
-    count = checks.whole("count", count)
+    pair, count = _value(row["pair"]), _value(row["count"])
     if not isinstance(pair, DominatingPair):
-        names = ", ".join(k for k, cls in kinds().items() if issubclass(cls, DominatingPair))
-        raise ValueError(f"pair must be one of {names}, got {type(pair).__name__}")
-    term = Term(pair, count)
-    if term.count.ndim == 0:
-        raise ValueError("count must have an axis along which releases compose, got shape ()")
-    return term
+        raise ValueError(f"pair must be a dominating pair, got {type(pair).__name__}")
+    return Term(pair, count)
 
 
 def _record(value: Any) -> dict[str, Any]:
@@ -124,61 +111,27 @@ def _value(plain: Any) -> Any:
         case bool():
             return plain
         case str():
-            return _number(plain)
+            return float.fromhex(plain)
         case list():
             return tuple(map(_value, plain))
         case {"kind": str(kind), **fields}:
             return _built(kind, fields)
         case _:
-            return _array(plain)
-
-
-def _number(plain: Any) -> float:
-    try:
-        return float.fromhex(plain)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"a number must be hexadecimal text, got {plain!r}") from error
-
-
-def _array(plain: Any) -> Reals:
-    shape, values = fields_of("an array", plain, ("shape", "values"))
-    is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
-    if not is_shape or not isinstance(values, list) or len(values) != math.prod(shape):
-        raise ValueError(f"an array must have as many values as its shape, got shape {shape}")
-    flat = np.array([_number(x) for x in values], dtype=np.float64)
-    return checks.real("an array", flat.reshape(shape))
+            flat = np.array([float.fromhex(x) for x in plain["values"]], dtype=np.float64)
+            return checks.real("an array", flat.reshape(plain["shape"]))
 
 
 def _built(kind: str, plain: dict[str, Any]) -> Any:
-    """The record of this kind, by its constructor, which checks ranges."""
-    found = kinds()
-    if ":" in kind and kind not in found:
+    """The record of this kind, by its constructor, which checks ranges of your own classes."""
+    cls = kinds().get(kind)
+    if cls is None:
         raise ValueError(
             f"kind {kind!r} is a class of your own that is not defined: import its module before "
             "the loss is read"
         )
-    checks.one_of("kind", kind, tuple(found))
-    cls = found[kind]
-    hints = {} if is_users(cls) else typing.get_type_hints(cls)
     names = _names(cls)
-    fields = dict(zip(names, map(_value, fields_of(kind, plain, names)), strict=True))
-    for name, value in fields.items():
-        hint = hints.get(name, object)
-        hint = tuple if typing.get_origin(hint) is tuple else hint
-        if not isinstance(value, hint):
-            raise ValueError(f"{name} of {kind} must be {hint}, got {type(value).__name__}")
-    if cls is Finite:
-        _require_law(fields["losses"], fields["masses"], fields["infinite"], fields["hidden"])
-    return getattr(cls, "from_fields", cls)(*fields.values())
-
-
-def _require_law(
-    losses: tuple[float, ...], masses: tuple[float, ...], infinite: float, hidden: float
-) -> None:
-    total = math.fsum(masses) + infinite
-    fits = len(losses) == len(masses) and min(infinite, hidden, *masses) >= 0
-    if not fits or not abs(total - 1.0) <= _MASS_ERROR or not all(map(math.isfinite, losses)):
-        raise ValueError(f"masses must have the shape of the losses and add up to 1, got {total}")
-    total_q = math.fsum(m * math.exp(-x) for x, m in zip(losses, masses, strict=True)) + hidden
-    if not abs(total_q - 1.0) <= _MASS_ERROR:
-        raise ValueError(f"masses times e^-loss must add up to 1 with hidden, got {total_q}")
+    require_keys(kind, plain, names)
+    fields = [_value(plain[name]) for name in names]
+    if "noise" in names and not isinstance(fields[names.index("noise")], Noise):
+        raise ValueError(f"noise of {kind} must be a noise, got {plain['noise']['kind']}")
+    return getattr(cls, "from_fields", cls)(*fields)

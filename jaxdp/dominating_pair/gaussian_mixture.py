@@ -171,17 +171,12 @@ class GaussianMixture(MixturePair):
         other_log_probabilities: tuple[Any, ...],
         scale: Any,
     ) -> GaussianMixture:
-        """The mixture with these fields; raises `ValueError` for values out of range."""
-        for means, logs in (
-            (sensitivities, log_probabilities),
-            (other_sensitivities, other_log_probabilities),
-        ):
-            _side("sensitivities", means, "probabilities", [xp.exp(x) for x in logs])
+        """The mixture with these fields, in their order."""
         up, down = (
             (sensitivities, log_probabilities),
             (other_sensitivities, other_log_probabilities),
         )
-        return cls.of_logs(*up, checks.positive("scale", scale), *down)
+        return cls.of_logs(*up, scale, *down)
 
     def reversed(self) -> GaussianMixture:
         """Q against P, mirrored."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
-import numpy as np
-
 from jaxdp._core import checks
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
@@ -17,8 +15,6 @@ from jaxdp.dominating_pair.mixture_profile import Sides
 from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
 
-# Tolerance of probabilities' sum and of Newton's inequalities. chosen: far above rounding
-_WHOLE = 1e-9
 # Largest number of components of a mixture. chosen: the general contour serves more
 MOST_COMPONENTS = 33
 
@@ -53,29 +49,6 @@ class SampledGroup(MixturePair):
             log_probabilities=tuple(log_probabilities),
             added=checks.probability("added", added),
         )
-
-    @classmethod
-    def from_fields(
-        cls, noise: Gaussian, shift: Any, log_probabilities: tuple[Any, ...], added: Any
-    ) -> SampledGroup:
-        """The pair with these fields; raises `ValueError` for values out of range.
-
-        For a sum of indicators p_k^2 (1 - 1 / (k + 1)) (1 - 1 / (n - k + 1)) is at least p_(k - 1)
-        p_(k + 1): Newton's inequalities.
-        """
-        log_p = np.stack(np.broadcast_arrays(*(np.asarray(x) for x in log_probabilities)))
-        with np.errstate(invalid="ignore"):
-            k = np.arange(1, len(log_p) - 1).reshape(-1, *[1] * (log_p.ndim - 1))
-            most = 2.0 * log_p[1:-1] + np.log(k / (k + 1)) - np.log1p(1.0 / (len(log_p) - 1 - k))
-            excess = log_p[:-2] + log_p[2:] - most
-            slack = _WHOLE * (1.0 + np.abs(most))
-            fits = np.all(~(excess > slack) | np.isneginf(log_p[:-2]) | np.isneginf(log_p[2:]))
-        whole = np.all(np.abs(np.sum(np.exp(log_p), 0) - 1.0) <= _WHOLE)
-        if not (fits and whole):
-            raise ValueError(
-                "log_probabilities must be those of a sum of independent indicators, from 0 on"
-            )
-        return cls(noise, shift, log_probabilities, added)
 
     def reversed(self) -> SampledGroup:
         """`added` exchanged."""

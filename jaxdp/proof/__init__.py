@@ -26,10 +26,7 @@ over finite losses; infinite ones are counted apart.
    series.
 
 One release alone, Gaussians, few sums of atoms and few Laplace releases are exact: see `exact`.
+
+The accountant reads stored losses by `schema`, which needs no python-flint, and by nothing else of
+this package.
 """
-
-from __future__ import annotations
-
-from jaxdp.proof.decision import Proof as Proof
-from jaxdp.proof.decision import prove as prove
-from jaxdp.proof.decision import verify as verify

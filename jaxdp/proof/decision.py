@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -32,6 +33,8 @@ POINTS, SECONDS = 40000, 60.0
 _BITS, _MOST_BITS, _DIGITS = 320, 2000, 17
 # Seconds before progress is shown. chosen
 _PATIENCE = 1.0
+# Digits of an exponent in text at most. chosen: 10^9999 is exact in no time
+_EXPONENT_DIGITS = 4
 NOTE = (
     "Assumes that the statement's pairs dominate the mechanism and its sampler, and that the laws "
     "written in this program are those of the kinds named in the statement."
@@ -66,17 +69,18 @@ def verify(
 
     Args:
         loss: a `PrivacyLoss` of batch shape (), or the text of its `to_json`.
-        epsilon, delta: the statement. Floats are the binary numbers that they are; text such as
-            "1e-5", and fractions, are exact.
+        epsilon, delta: the statement. Floats of every precision are the binary numbers that they
+            are; text such as "1e-5", fractions and decimals are exact.
         most_points: points of a sum, or terms of an exact delta, at most; more take longer and
             prove more. The law of a release is bounded by `seconds` alone.
         seconds: CPU seconds after which the statement is left open.
 
     Returns:
         A `Proof`. Where the relation has two directions, it is about the larger delta. `ValueError`
-        for kinds that cannot be proved and values out of range.
+        for records that are no loss (`schema.check`), kinds that cannot be proved and values out of
+        range.
 
-    The program reads the numbers of the statement and shares no code with the accountant; see
+    The program reads the numbers of the statement and shares no arithmetic with the accountant; see
     docs/proof.md. It prints its progress on a terminal after a second.
 
     >>> import jaxdp as dp
@@ -84,19 +88,26 @@ def verify(
     >>> dp.verify(loss, loss.epsilon(1e-5), 1e-5).proved
     True
     """
-    text = loss if isinstance(loss, str) else loss.to_json()
+    text = loss if isinstance(loss, str) else getattr(loss, "to_json", str)()
     statement, numbers = read(text), (_exact("epsilon", epsilon), _exact("delta", delta))
     return prove(statement, *numbers, most_points, seconds)
 
 
-def _exact(name: str, x: Any) -> Fraction:
+def _exact(name: str, number: Any) -> Fraction:
+    """The number without rounding, of any type that has an exact ratio."""
     try:
-        value = Fraction(x if isinstance(x, str | int | Fraction) else float(x))
-    except (OverflowError, TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a finite number, got {x!r}") from error
+        exact = number.item() if hasattr(number, "item") else number  # one element of an array
+        if isinstance(exact, str | Decimal):
+            if len(str(exact).lower().partition("e")[2].lstrip("+-0")) > _EXPONENT_DIGITS:
+                raise OverflowError
+            value = Fraction(exact)
+        else:
+            value = Fraction(*exact.as_integer_ratio())
+    except (AttributeError, OverflowError, ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"{name} must be a finite number, got {number!r}") from error
     if value < 0 or (name == "delta" and value > 1):
         rule = "lie in [0, 1]" if name == "delta" else "be at least 0"
-        raise ValueError(f"{name} must {rule}, got {x!r}")
+        raise ValueError(f"{name} must {rule}, got {number!r}")
     return value
 
 
@@ -131,9 +142,14 @@ def bracket(statement: Statement, exchanged: bool, epsilon: Fraction, most_point
         finite = arb(1)
         for n, law in releases:
             finite *= (1 - law.infinite) ** n
-        found = _of_finite(releases, epsilon, most_points)
-        both = [arb.min(x + 1 - finite, arb(1)) for x in found[:2]]
-        return Bracket(arb(both[0].lower()), arb(both[1].upper()), found.points)
+        try:
+            found = _of_finite(releases, epsilon, most_points)
+        except (ArithmeticError, ValueError):  # floats that choose parameters left their range
+            found = Bracket(arb(0), arb(1), 0)
+        lower, upper = (arb.min(x + 1 - finite, arb(1)) for x in found[:2])
+        is_known = lower.is_finite() and upper.is_finite()
+        lower, upper = (lower.lower(), upper.upper()) if is_known else (0, 1)
+        return Bracket(arb(lower), arb(upper), found.points)
 
 
 def _of_finite(releases: Releases, epsilon: Fraction, most_points: int) -> Bracket:

@@ -34,7 +34,9 @@ def discrete_laplace(scale: Fraction, shift: int) -> Law:
     """(1 - q) / (1 + q) q^|k| against the same moved by `shift`, q = e^(-1 / scale)."""
     q = (-1 / ball(scale)).exp()
     atoms = [(shift, 1 / (1 + q)), (0, q**shift / (1 + q))]
-    atoms += [(shift - k, (1 - q) / (1 + q) * q**k) for k in range(1, shift)]
+    for k in range(1, shift):
+        on_time()
+        atoms.append((shift - k, (1 - q) / (1 + q) * q**k))
     return Law(atoms, lattice=(2 / scale, -shift / scale))
 
 
@@ -79,11 +81,13 @@ def staircase(epsilon: Fraction, width: Fraction, split: Fraction, shift: Fracti
     left, right = -(split + 1) * width, (split + 1) * width + shift
     edges = {left - width, left, right, right + width}
     for m in range(math.ceil((right + width) / width) + 2):
+        on_time()
         for edge in (-(split + m) * width, (split + m) * width):
             edges |= {x for x in (edge, edge + shift) if left - width < x < right + width}
     masses: dict[int, Any] = {}
     places = sorted(edges)
     for start, stop in itertools.pairwise(places):
+        on_time()
         middle = (start + stop) / 2
         mass = ball(stop - start) * height * b ** level(middle)
         mass = mass / (1 - b) if stop <= left or start >= right else mass

@@ -157,7 +157,7 @@ def _laplace(a: Fraction, bound: Fraction | None) -> Fractional:
 def _fixed_batch(pair: Pair) -> Law:
     """The curve of "remove" beyond half of the shift, its mirror image, and an atom at 0."""
     shift, rate = _numbers(pair, "shift", "rate")
-    p = [(ball(1 - rate), _ZERO), (ball(rate), shift)]
+    p = [(ball(w), x) for w, x in ((1 - rate, _ZERO), (rate, shift)) if w > 0]
     pieces = intervals(_noise(pair["noise"]), p, [(arb(1), _ZERO)], start=shift / 2)
     half = total(x.mass(*piece.ends()) for piece in pieces for x in piece.q)
     middle = arb(0), ball(1 - rate) * (1 - 2 * half)

@@ -10,21 +10,20 @@ from typing import Any, NamedTuple
 
 from jaxdp.proof.law import Releases
 from jaxdp.proof.laws import law_of
+from jaxdp.proof.schema import check, is_symmetric, require_keys, shape_of, unique
 
-# Relations under which the worse of two directions is reported.
-_BOTH = ("add_remove", "zero_out")
+# Relations under which one direction is reported; None is that of symmetric pairs.
+_ONE_DIRECTION = (None, "add", "remove")
 
 
 class Statement(NamedTuple):
-    """The releases as rows (how often, pair), and the relation."""
+    """The releases as rows (how often, pair).
 
-    relation: str | None
+    directions: for each direction that counts, True if its pairs are exchanged.
+    """
+
+    directions: tuple[bool, ...]
     rows: tuple[tuple[int, dict[str, Any]], ...]
-
-    @property
-    def directions(self) -> tuple[bool, ...]:
-        """For each direction that counts, True if its pairs are exchanged."""
-        return (False, True) if self.relation in _BOTH else (False,)
 
     def releases(self, exchanged: bool) -> Releases:
         """The laws of one direction, and how often each is made."""
@@ -35,41 +34,30 @@ class Statement(NamedTuple):
 def read(text: str) -> Statement:
     """The statement that `PrivacyLoss.to_json` wrote; `ValueError` for anything else."""
     try:
-        body = json.loads(text)
+        body = json.loads(text, object_pairs_hook=unique)
     except (RecursionError, ValueError) as error:
-        raise ValueError(f"statement must be JSON, got {text[:40]!r}") from error
-    if not isinstance(body, dict) or body.get("format") != "jaxdp-privacy-loss":
-        raise ValueError("statement must be the JSON of a jaxdp-privacy-loss")
-    digest = body.pop("digest", None)
+        raise ValueError(f"statement must be JSON, got {text[:40]!r}: {error}") from error
+    require_keys("statement", body, ("format", "version", "digest", "relation", "terms"))
+    digest, relation, terms = body.pop("digest"), body["relation"], body["terms"]
     content = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-    if body.get("version") != 1 or digest != hashlib.sha256(content).hexdigest():
-        raise ValueError("statement must be of version 1 and unchanged: its digest differs")
+    form, version = body["format"], body["version"]
+    if form != "jaxdp-privacy-loss" or type(version) is not int or version != 1:
+        raise ValueError(f"statement must be of version 1 of a privacy loss, got {form} {version}")
+    if digest != hashlib.sha256(content).hexdigest():
+        raise ValueError("statement must be unchanged: its digest differs")
+    check(relation, terms)
     rows: dict[str, tuple[int, dict[str, Any]]] = {}
-    try:
-        for term in body["terms"]:
-            size = _length(term)
-            for i in range(size):
-                pair, count = _at(term["pair"], i), _at(term["count"], i)
-                key = repr(pair)
-                rows[key] = (rows[key][0] if key in rows else 0) + _whole(count), pair
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"statement must hold pairs with counts, lacks {error}") from error
-    kept = tuple(row for row in rows.values() if row[0] > 0)
-    return Statement(body.get("relation"), kept)
-
-
-def _length(plain: Any) -> int:
-    """Length of the axis of releases; the batch must have one element."""
-    if isinstance(plain, dict) and "shape" in plain:
-        shape = plain["shape"]
-        if math.prod(shape[:-1]) != 1:
-            raise ValueError(f"statement must hold one loss, got a batch of {shape[:-1]}")
-        return shape[-1] if shape else 1
-    parts = plain.values() if isinstance(plain, dict) else plain if isinstance(plain, list) else ()
-    lengths = {_length(part) for part in parts} - {1}
-    if len(lengths) > 1:
-        raise ValueError(f"statement must hold arrays of one length, got {sorted(lengths)}")
-    return lengths.pop() if lengths else 1
+    for term in terms:
+        *batch, size = shape_of(term)
+        if math.prod(batch) != 1:
+            raise ValueError(f"statement must hold one loss, got a batch of shape {batch}")
+        for i in range(size):
+            pair, count = _at(term["pair"], i), _at(term["count"], i)
+            key = repr(pair)
+            rows[key] = (rows[key][0] if key in rows else 0) + _whole(count), pair
+    is_one = relation in _ONE_DIRECTION or all(is_symmetric(term["pair"]) for term in terms)
+    directions = (False,) if is_one else (False, True)
+    return Statement(directions, tuple(row for row in rows.values() if row[0] > 0))
 
 
 def _at(plain: Any, i: int) -> Any:
@@ -86,6 +74,6 @@ def _at(plain: Any, i: int) -> Any:
 
 
 def _whole(x: Any) -> int:
-    if not isinstance(x, Fraction) or x.denominator != 1 or x < 0:
-        raise ValueError(f"count must be whole and at least 0, got {x}")
+    if not isinstance(x, Fraction):
+        raise ValueError(f"count must be finite for a proof, got {x}")
     return int(x)

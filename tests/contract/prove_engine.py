@@ -4,7 +4,7 @@
 
 Rows come in a random order, one kind after the other, SECONDS of CPU a statement, until MOST are
 spent. A row is kept where the bracket is proved to be narrower than WIDTH; COMMIT is the one of the
-program, `jaxdp.proof`, which shares no code with the accountant.
+program, `jaxdp.proof`, which shares no arithmetic with the accountant.
 """
 
 import collections
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from compositions import KINDS
 
-from jaxdp.proof import verify
+from jaxdp.proof.decision import verify
 
 FOLDER = Path(__file__).parents[1] / "truth" / "reference"
 SEED = 65

@@ -6,7 +6,6 @@ import pytest
 from engines import asked, law_of
 
 import jaxdp as dp
-from jaxdp.dominating_pair.sampled_group import SampledGroup
 
 S = dp.sampling
 
@@ -211,17 +210,6 @@ def test_other_noises_where_a_theorem_allows_them():
     assert float(step.delta(0.01)) > float(poisson.delta(0.01))
     with pytest.raises(ValueError, match="must be Gaussian"):
         dp.Mechanism(dp.Laplace(2.0), 1.0, sampling=scheme, relation="zero_out")
-
-
-def test_a_stored_group_must_be_a_sum_of_indicators():
-    """Twice or never is none; nor are probabilities that miss 1."""
-    pair = pairs("group")[0]
-    fields = pair.noise, pair.shift, pair.log_probabilities, pair.added
-    again = SampledGroup.from_fields(*fields)
-    assert float(again.log_delta(0.3)[0]) == float(pair.log_delta(0.3)[0])
-    for probabilities in ([0.5, 1e-4, 0.4999], [0.5, 0.3, 0.1]):
-        with pytest.raises(ValueError, match="log_probabilities"):
-            SampledGroup.from_fields(*fields[:2], tuple(np.log(probabilities)), fields[3])
 
 
 RUN = {"dataset_size": 1000, "batch_size": 20, "steps": 200}
