@@ -159,7 +159,8 @@ def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The rows, and the promise that they keep together."""
     promise, whose = plan.guarantee, "one record"
     if plan.person is not None:
-        whose = f"all records of one person (at most {plan.rows} of each are used)"
+        of_cells = "" if plan.max_cells is None else f" in each of at most {plan.max_cells} cells"
+        whose = f"all records of one person (of each, at most {plan.rows}{of_cells} are used)"
     if hasattr(promise, "sampling_error"):
         rho, error = float(promise.exact.rho), float(promise.sampling_error)
         numbers = {"rho": rho, "sampling_error": error}

@@ -60,6 +60,11 @@ class Entry(NamedTuple):
         return tuple(len(cells.names) for cells in self.cells)
 
     @property
+    def unknown_columns(self) -> tuple[str, ...]:
+        """The column whose labels are the cells, if the records bring them."""
+        return () if self.unknown_delta is None or self.column is None else (self.column,)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that it reads."""
         own = () if self.column is None else (self.column,)

@@ -10,6 +10,12 @@ noise moved by s. To move one cell after the other gives f_s after 1 - f_t, at l
 inequality of trade-offs). The noises are log-concave: the best tests are thresholds for every s,
 randomised on the integers, so that f_s after 1 - f_t is f_(s + t). Gaussian noise satisfies more,
 the Euclidean norm of the moves, which is the same if all records are in one cell.
+
+With `max_cells`, a person has at most `rows` kept records in each of at most so many cells: l0 and
+linf are bounded. A cell here is one of the finest table, by all columns of cells of the plan. In a
+table by all of them, `max_cells` cells move by rows k each, which is the worst: log-concave noise
+reveals more the further a cell moves. In a table by fewer columns these cells may be one, which
+moves by max_cells rows k.
 Source: Dong, Roth & Su, Gaussian differential privacy, JRSS B 2022, section 2.
 """
 
@@ -27,54 +33,106 @@ from jaxdp.tables.labels import MISSING, label_of, normal
 from jaxdp.tables.missing import is_missing
 
 Chunk = Mapping[str, Sequence[Any]]
+# The cell of each record in the finest table; None for records in no table.
+CellsOf = Callable[[Chunk], Sequence[Hashable]]
 
 # Records of a person. chosen: sensitivities remain whole numbers that doubles hold
 _MOST_ROWS = 10**6
 
 
-def person_of(plan: Mapping[str, Any]) -> tuple[str | None, int]:
-    """The column of ids, None without one, and the number of records of a person that are kept."""
+def person_of(plan: Mapping[str, Any]) -> tuple[str | None, int, int | None]:
+    """The column of ids, None without one, and the bounds `rows` and `max_cells` of a person."""
     person = text_of("plan", plan, "person")
     if person is None:
-        if "rows" in plan:
-            raise ValueError("plan: rows must be given beside person, the column of ids")
-        return None, 1
-    rows = number_of("plan", plan, "rows", lower=1, upper=_MOST_ROWS)
-    if rows != round(rows):
-        raise ValueError(f"plan: rows must be whole, got {rows}")
-    return normal(person), round(rows)
+        for key in ("rows", "max_cells"):
+            if key in plan:
+                raise ValueError(f"plan: {key} must be given beside person, the column of ids")
+        return None, 1, None
+    rows = _whole(plan, "rows")
+    if plan.get("max_cells") is None:
+        return normal(person), rows, None
+    cells = _whole(plan, "max_cells")
+    if rows * cells > _MOST_ROWS:
+        raise ValueError(f"plan: rows times max_cells must be at most {_MOST_ROWS:,}")
+    return normal(person), rows, cells
+
+
+def _whole(plan: Mapping[str, Any], key: str) -> int:
+    number = number_of("plan", plan, key, lower=1, upper=_MOST_ROWS)
+    if number != round(number):
+        raise ValueError(f"plan: {key} must be whole, got {number}")
+    return round(number)
 
 
 def kept(
-    read: Callable[[], Iterable[Chunk]], person: str, rows: int, secret: bytes
+    read: Callable[[], Iterable[Chunk]],
+    person: str,
+    bounds: tuple[int, int | None],
+    secret: bytes,
+    cells_of: CellsOf | None = None,
 ) -> Iterator[tuple[Chunk, np.ndarray]]:
     """Each chunk with a mask of the records that are kept: `rows` of each id, at random.
 
-    `read` returns the chunks, and is called twice. Memory holds two numbers for each id. Which of n
-    records are kept depends on the id, on n and on `secret`; records without an id are not kept.
-    Texts are one id if they are equal without the spaces around them, numbers if they are equal.
+    bounds: rows, and of how many cells of an id they are kept, `rows` of each; None: of the id.
+    `read` returns the chunks, and is called twice. Memory holds two numbers for each id and cell.
+    Which of n records are kept depends on the records of the id and on `secret`; records without an
+    id are not kept. Texts are one id if they are equal without the spaces around them, numbers if
+    they are equal.
     """
-    numbers = Counter[Hashable]()
+    rows, most = bounds
+    numbers = Counter[tuple[Hashable, Hashable]]()
     for chunk in read():
-        numbers.update(_ids(chunk, person))
-    seen, chosen = Counter[Hashable](), dict[Hashable, set[int]]()
+        numbers.update(key for key in _keys(chunk, person, cells_of) if key is not None)
+    dropped = set() if most is None else _dropped(numbers, most, secret)
+    seen, chosen = Counter[tuple[Hashable, Hashable]](), dict[Hashable, set[int]]()
     for chunk in read():
-        ids = _ids(chunk, person)
-        mask = np.zeros(len(ids), bool)
-        for i, who in enumerate(ids):
-            if who is None:
+        keys = _keys(chunk, person, cells_of)
+        mask = np.zeros(len(keys), bool)
+        for i, key in enumerate(keys):
+            if key is None:
                 continue
-            if numbers[who] > rows:
-                if who not in chosen:
-                    source = random.Random(secret + repr(who).encode())
-                    chosen[who] = set(source.sample(range(numbers[who]), rows))
-                mask[i] = seen[who] in chosen[who]
+            if key not in dropped and numbers[key] > rows:
+                if key not in chosen:
+                    chosen[key] = set(_source(secret, key).sample(range(numbers[key]), rows))
+                mask[i] = seen[key] in chosen[key]
             else:
-                mask[i] = seen[who] < rows
-            seen[who] += 1
+                mask[i] = key not in dropped and seen[key] < numbers[key]
+            seen[key] += 1
         yield chunk, mask
-    if any(seen[who] != number for who, number in numbers.items() if who is not None):
+    if seen != numbers:
         raise ValueError("columns must be the same records in both readings, and have changed")
+
+
+def _dropped(
+    numbers: Iterable[tuple[Hashable, Hashable]], most: int, secret: bytes
+) -> set[tuple[Hashable, Hashable]]:
+    """The ids and cells that are not kept: `most` cells of each id are, at random."""
+    cells: dict[Hashable, list[Hashable]] = {}
+    for who, cell in numbers:
+        cells.setdefault(who, []).append(cell)
+    many = {who: found for who, found in cells.items() if len(found) > most}
+    return {
+        (who, cell)
+        for who, found in many.items()
+        for cell in _source(secret, who).sample(found, len(found) - most)
+    }
+
+
+def _source(secret: bytes, who: Hashable) -> random.Random:
+    return random.Random(secret + repr(who).encode())
+
+
+def _keys(
+    chunk: Chunk, person: str, cells_of: CellsOf | None
+) -> list[tuple[Hashable, Hashable] | None]:
+    """The id and the cell of each record, None if it is in no table or has no id."""
+    ids = _ids(chunk, person)
+    if cells_of is None:
+        return [None if who is None else (who, ()) for who in ids]
+    return [
+        None if who is None or cell is None else (who, cell)
+        for who, cell in zip(ids, cells_of(chunk), strict=True)
+    ]
 
 
 def _ids(chunk: Chunk, person: str) -> list[Hashable]:

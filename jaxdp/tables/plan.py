@@ -37,14 +37,14 @@ from jaxdp.tables.fields import LARGEST_LEVEL, flag_of, number_of, one_of, requi
 from jaxdp.tables.keys import entries_of, zone_of
 from jaxdp.tables.margins import families_of, shown
 from jaxdp.tables.people import person_of
-from jaxdp.tables.query import LATTICE_STEP, Query, error_of, mechanism_of, query_of
+from jaxdp.tables.query import LATTICE_STEP, Query, error_of, mechanism_of, moves_of, query_of
 from jaxdp.tables.unknown import threshold_of
 
 # Least probability that one of many bars misses. chosen: far above the rounding of levels near 1
 _LEAST_MISS = 1e-11
 _KEYS = (
     *("epsilon", "delta", "rho", "noise", "level", "jointly", "ledger", "zone", "columns"),
-    *("missing", "name", "accounting", "person", "rows", "release"),
+    *("missing", "name", "accounting", "person", "rows", "max_cells", "release"),
 )
 
 
@@ -54,7 +54,8 @@ class TablePlan(NamedTuple):
     guarantee: of all releases, an `ApproxDP`, or of a plan with rho the `ZCDP` of an exact sampler
     with the sampling error; level: of the half widths, of all rows together if `jointly`; loss: the
     composition of exact draws. sha256: of the keys and values as sorted JSON, or of the file that
-    the command line read. person: the column of ids, None if a record is a person.
+    the command line read. person: the column of ids, None if a record is a person. rows, max_cells:
+    the bounds of its records and cells.
 
     Keys of a statistic: `statistic`, "count", "sum", "mean" or "quantile" (of a `column` clipped to
     the public `lower` and `upper`); `by`, the columns of its cells; `margins` = true for sums over
@@ -78,6 +79,7 @@ class TablePlan(NamedTuple):
     sha256: str
     person: str | None
     rows: int
+    max_cells: int | None
 
     @property
     def miss(self) -> float:
@@ -105,7 +107,7 @@ class TablePlan(NamedTuple):
         for i, (query, mechanism) in enumerate(zip(self.queries, self.mechanisms, strict=True)):
             delta = query.entry.unknown_delta
             if delta is not None and isinstance(mechanism, Mechanism):
-                found[i] = threshold_of(mechanism, query.rows, delta)
+                found[i] = threshold_of(mechanism, (query.rows, query.cells), delta)
         return found
 
 
@@ -121,7 +123,8 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
             "discrete_laplace". `level` of the half widths, 0.95, of all rows together with
             `jointly` = true. `ledger`: the file of a `Ledger`, which keeps the plan's `name` with
             the charge. `person`, a column of ids, and `rows`: neighbours differ by all records of
-            one person, and `rows` of them are kept at random. `zone` of dates, as "Europe/Zurich",
+            one person, and `rows` of them are kept at random; with `max_cells`, `rows` in each of
+            so many cells. `zone` of dates, as "Europe/Zurich",
             for times with an offset; UTC if left out. `columns.NAME`: the public cells of a column
             to group by: `categories`; increasing `bins`; or `unit` ("day", "week", "month",
             "quarter" or "year") from the date `first` to `last`; `other` = true adds a cell of all
@@ -172,9 +175,13 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
 def _queries(plan: Mapping[str, Any]) -> tuple[Query, ...]:
     """The statistics of a plan in whole units."""
     entries = entries_of(plan, ALLOCATED, zone_of(plan))
-    _, rows = person_of(plan)
+    _, rows, max_cells = person_of(plan)
     families = {i: members for members in families_of(entries) for i in members}
-    return tuple(query_of(entry, len(families[i]) == 1, rows) for i, entry in enumerate(entries))
+    moves = moves_of(entries, rows, max_cells)
+    return tuple(
+        query_of(entry, len(families[i]) == 1, move)
+        for i, (entry, move) in enumerate(zip(entries, moves, strict=True))
+    )
 
 
 def _calibrated(
@@ -198,32 +205,33 @@ def _calibrated(
 def _batches(
     queries: tuple[Query, ...], multiplier: Reals
 ) -> Iterator[tuple[Mechanism | ExponentialMechanism, np.ndarray]]:
-    """All statistics, one batch for each kind of noise, and how often each is drawn."""
+    """All statistics, one batch for each kind of noise, and in how many runs neighbours differ."""
     chosen = [query for query in queries if query.entry.probabilities]
     if chosen:
         bases = xp.asarray([query.base for query in chosen])
-        draws = np.array([float(query.draws) for query in chosen])
-        yield ExponentialMechanism(bases / multiplier[..., None]), draws
+        runs = np.array([float(query.runs) for query in chosen])
+        yield ExponentialMechanism(bases / multiplier[..., None]), runs
     for noise in ALLOCATED:
-        queries_of_noise = [q for q in queries if q.entry.noise == noise and q not in chosen]
-        if queries_of_noise:
-            scales = multiplier[..., None] * xp.asarray([query.base for query in queries_of_noise])
-            units = [query.sensitivity for query in queries_of_noise]
-            yield mechanism_of(noise, scales, units, queries[0].rows), np.ones(len(units))
+        of_noise = [q for q in queries if q.entry.noise == noise and q not in chosen]
+        if of_noise:
+            scales = multiplier[..., None] * xp.asarray([query.base for query in of_noise])
+            units, rows = [q.sensitivity for q in of_noise], [q.rows for q in of_noise]
+            runs = np.array([float(query.runs) for query in of_noise])
+            yield mechanism_of(noise, scales, units, rows), runs
 
 
 def _loss(queries: tuple[Query, ...], multiplier: Reals) -> PrivacyLoss:
     """Composition of all statistics."""
     first, *others = (
-        (privacy_loss(batch) * draws).sum(-1) for batch, draws in _batches(queries, multiplier)
+        (privacy_loss(batch) * runs).sum(-1) for batch, runs in _batches(queries, multiplier)
     )
     return sum(others, first)
 
 
 def _zcdp(queries: tuple[Query, ...], multiplier: Reals) -> ZCDP:
     """zCDP of all statistics, rounded up."""
-    parts = [(batch.zcdp(), draws) for batch, draws in _batches(queries, multiplier)]
-    pairs = ([draws * z.xi for z, draws in parts], [draws * z.rho for z, draws in parts])
+    parts = [(batch.zcdp(), runs) for batch, runs in _batches(queries, multiplier)]
+    pairs = ([runs * z.xi for z, runs in parts], [runs * z.rho for z, runs in parts])
     sums = (xp.sum(xp.concatenate(pair, axis=-1), axis=-1) for pair in pairs)
     return ZCDP(*(round_up(x, 4 * len(queries)) for x in sums))
 

@@ -10,7 +10,7 @@ bound or less.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.lattice_draws import unit_of
 from jaxdp.released import BITS
+from jaxdp.tables.cells import Cells
 from jaxdp.tables.keys import Entry
 from jaxdp.tables.quantiles import DRAWS, rank_error, steps_of
 
@@ -45,8 +46,8 @@ class Query(NamedTuple):
 
     Values are clipped to [lower, upper], the bounds or a few ulps within. `middle` is subtracted
     from each. A record moves the sum by at most `sensitivity` units; neighbours differ by `rows`
-    records. is_whole: the noisy number is whole, by rounding if the noise is continuous; True for
-    counts that are released as they are.
+    records in each of `cells` cells, as `tables.people` has it. is_whole: the noisy number is
+    whole, by rounding if the noise is continuous; True for counts that are released as they are.
     """
 
     entry: Entry
@@ -58,6 +59,7 @@ class Query(NamedTuple):
     base: float  # the scale over the common multiplier, in units; of quantiles epsilon times it
     is_whole: bool
     rows: int
+    cells: int
 
     @property
     def points(self) -> int:
@@ -66,8 +68,13 @@ class Query(NamedTuple):
 
     @property
     def draws(self) -> int:
-        """Number of the mechanism's runs that a record takes part in."""
+        """Number of the mechanism's runs in a cell."""
         return DRAWS * len(self.entry.probabilities) or 1
+
+    @property
+    def runs(self) -> int:
+        """Number of the mechanism's runs in which neighbours differ."""
+        return self.draws * self.cells
 
 
 def error_of(
@@ -103,17 +110,20 @@ def step_of(query: Query, mechanism: Mechanism) -> float | None:
     return 1.0 if query.is_whole and not mechanism.noise.on_integers else None
 
 
-def query_of(entry: Entry, is_alone: bool, rows: int) -> Query:
-    """The statistic in whole units; `is_alone`: no other table is made consistent with it."""
+def query_of(entry: Entry, is_alone: bool, moves: tuple[int, int]) -> Query:
+    """The statistic in whole units; `is_alone`: no other table is made consistent with it.
+
+    moves: of how many records and cells neighbours differ.
+    """
     is_whole = MEMBERS[entry.noise].on_integers
     if entry.probabilities:
         unit = steps_of(entry.where, (entry.lower, entry.upper), entry.unit)
         bounds = 0.0, entry.lower, entry.upper
         # Of the exponential mechanism, whose rho is then about that of a Gaussian of this weight.
-        return Query(entry, unit, *bounds, 1, 2.0 * entry.weight, False, rows)
+        return Query(entry, unit, *bounds, 1, 2.0 * entry.weight, False, *moves)
     if entry.statistic == "count":
         base = 1.0 / entry.weight if entry.scale is None else entry.scale
-        return Query(entry, Fraction(1), 0.0, 0.0, 1.0, 1, base, is_whole or is_alone, rows)
+        return Query(entry, Fraction(1), 0.0, 0.0, 1.0, 1, base, is_whole or is_alone, *moves)
     lower, upper = entry.lower, entry.upper
     middle = 0.5 * lower + 0.5 * upper if entry.statistic == "mean" else 0.0
     unit, bound = _unit(entry, middle), _bound(lower, upper, middle)
@@ -133,7 +143,7 @@ def query_of(entry: Entry, is_alone: bool, rows: int) -> Query:
     while Fraction(middle) - Fraction(lower) > sensitivity * unit:
         lower = math.nextafter(lower, math.inf)
     base = sensitivity / entry.weight if entry.scale is None else entry.scale / float(unit)
-    return Query(entry, unit, middle, lower, upper, sensitivity, base, is_whole, rows)
+    return Query(entry, unit, middle, lower, upper, sensitivity, base, is_whole, *moves)
 
 
 def _bound(lower: float, upper: float, middle: float) -> Fraction:
@@ -151,8 +161,24 @@ def _unit(entry: Entry, middle: float) -> Fraction:
     return Fraction(2) ** (math.frexp(bound)[1] - 1 - _UNIT_BITS)
 
 
+def moves_of(
+    entries: Sequence[Entry], rows: int, max_cells: int | None
+) -> Iterator[tuple[int, int]]:
+    """For each statistic the records and the cells that neighbours differ by: `tables.people`."""
+    own = [{*entry.cells, *entry.unknown_columns} for entry in entries]
+    finest = set[Cells | str]().union(*own)
+    for entry, columns in zip(entries, own, strict=True):
+        if max_cells is None:
+            yield rows, 1
+        elif columns == finest:
+            most = max_cells if entry.unknown_columns else math.prod(entry.shape)
+            yield rows, min(max_cells, most)
+        else:
+            yield rows * max_cells, 1
+
+
 def mechanism_of(
-    noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int, rows: int = 1
+    noise: str, scale: ArrayLike, sensitivity: Sequence[int] | int, rows: Sequence[int] | int = 1
 ) -> Mechanism:
     """The mechanism in units, for neighbours that differ by `rows` records: see `tables.people`.
 
@@ -162,5 +188,5 @@ def mechanism_of(
     if not made.on_integers:
         shift = round_up(shift + LATTICE_STEP * made.scale, 8)
     # A product of whole numbers is exact.
-    exact = rows == 1 or made.on_integers
-    return Mechanism(made, round_up(rows * shift, 0 if exact else 2))
+    factor = xp.asarray(rows, xp.float64)
+    return Mechanism(made, round_up(factor * shift, 0 if made.on_integers else 2))

@@ -120,7 +120,10 @@ def tally_of(columns: Columns | Iterable[Columns], plan: TablePlan, secret: byte
             "with person in the plan, the records of each person are counted first"
         )
     chunks = [*_chunks(chunks)] if isinstance(chunks, list) else chunks
-    for chunk, mask in kept(partial(_chunks, chunks), plan.person, plan.rows, secret):
+    bounds, cells_of = (plan.rows, plan.max_cells), None
+    if plan.max_cells is not None:
+        cells_of = tally.finest_cells
+    for chunk, mask in kept(partial(_chunks, chunks), plan.person, bounds, secret, cells_of):
         tally.add(chunk, mask)
     return tally
 
@@ -208,7 +211,7 @@ def cost_of(plan: TablePlan, budget: Currency) -> Currency:
         raise ValueError("ledger must be None: it counts no delta, which unknown categories need")
     costs = []
     for query, mechanism in zip(plan.queries, plan.mechanisms, strict=True):
-        costs.extend([in_currency(_item(mechanism, budget), budget)] * query.draws)
+        costs.extend([in_currency(_item(mechanism, budget), budget)] * query.runs)
     return sum(costs[1:], costs[0])
 
 

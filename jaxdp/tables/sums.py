@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from jaxdp.tables.cells import Cells, Sorter
+from jaxdp.tables.labels import MISSING
 from jaxdp.tables.missing import DROP, numbers_of, present, require_present
 from jaxdp.tables.query import LARGEST, Query
-from jaxdp.tables.unknown import count_labels
+from jaxdp.tables.unknown import count_labels, text_of_label
 
 # Records that are added at once. derived: as many halves of 27 bits add up below 2^53
 _MOST_AT_ONCE = 2**25
@@ -42,12 +43,7 @@ class Tally:
 
     def add(self, columns: Mapping[str, Sequence[Any]], mask: np.ndarray | None = None) -> None:
         """Add the records of the mask, by column. No error shows a value."""
-        for name in (name for query in self._queries for name in query.entry.columns):
-            if name not in columns:
-                # Of a file without a header the names are a record.
-                raise ValueError(f"columns must hold {name!r}, got {len(columns)} without it")
-        (size,) = {len(values) for values in columns.values()}
-        indices = {c: sorter.index(columns[c.column]) for c, sorter in self._sorters.items()}
+        indices, size = self._indices(columns)
         # A column of numbers that is counted, too, has the same values present in both.
         summed = {q.entry.column for q in self._queries if q.entry.statistic != "count"}
         numbers = {x: numbers_of(columns[x], x, self._size) for x in summed if x is not None}
@@ -69,6 +65,30 @@ class Tally:
             else:
                 sums.add(*self._placed(query, place, *numbers[column]))
         self._size += size
+
+    def finest_cells(self, columns: Mapping[str, Sequence[Any]]) -> list[Hashable]:
+        """The cell of each record by all columns of cells; None if it is in no table."""
+        indices, size = self._indices(columns)
+        names = [name for query in self._queries for name in query.entry.unknown_columns]
+        labels = {name: [*map(text_of_label, columns[name])] for name in names}
+        is_inside = np.zeros(size, bool)
+        for query in self._queries:
+            inside = _in_table(query.entry.cells, indices, size) >= 0
+            for name in query.entry.unknown_columns:
+                inside &= [label not in MISSING for label in labels[name]]
+            is_inside |= inside
+        parts = [index.tolist() for index in indices.values()] + [*labels.values()]
+        keys = zip(*parts, strict=True) if parts else [()] * size
+        return [key if there else None for key, there in zip(keys, is_inside, strict=True)]
+
+    def _indices(self, columns: Mapping[str, Sequence[Any]]) -> tuple[dict[Cells, np.ndarray], int]:
+        """The cell of each record by columns of cells, and the number of records."""
+        for name in (name for query in self._queries for name in query.entry.columns):
+            if name not in columns:
+                # Of a file without a header the names are a record.
+                raise ValueError(f"columns must hold {name!r}, got {len(columns)} without it")
+        (size,) = {len(values) for values in columns.values()}
+        return {c: sorter.index(columns[c.column]) for c, sorter in self._sorters.items()}, size
 
     def _placed(
         self, query: Query, place: np.ndarray, numbers: np.ndarray, there: np.ndarray

@@ -7,8 +7,9 @@ published with probability
 
     sum of P[n_i + noise >= tau] <= rows max over 1 <= j <= rows of P[j + noise >= tau] / j,
 
-which is at most the plan's `unknown_delta`. Up to this total variation, the release is one of the
-labels that both neighbours have, whose counts move as public cells do.
+which is at most the plan's `unknown_delta`. If the person has at most `rows` records of each of at
+most k labels, it is at most k P[rows + noise >= tau]. Up to this total variation, the release is
+one of the labels that both neighbours have, whose counts move as public cells do.
 Source: Korolova, Kenthapadi, Mishra & Ntoulas, WWW 2009; Desfontaines, Voss & Gipson, PoPETs 2022.
 """
 
@@ -41,17 +42,23 @@ def unknown_delta_of(place: str, table: Mapping[str, Any]) -> float | None:
     return delta
 
 
-def threshold_of(mechanism: Mechanism, rows: int, delta: float) -> int:
-    """The least tau for whole noisy counts, by rounding if the noise is continuous."""
+def threshold_of(mechanism: Mechanism, moves: tuple[int, int], delta: float) -> int:
+    """The least tau for whole noisy counts, by rounding if the noise is continuous.
+
+    moves: the records of a person, if in more than one cell those in each, and the cells.
+    """
+    rows, cells = moves
     noise = mechanism.noise
     scale = float(np.asarray(noise.scale))  # pyright: ignore[reportAttributeAccessIssue]
     # P[T > x] with x so that rounded counts of tau or more are within it, on any lattice.
     margin = 1.0 if noise.on_integers else 0.5 + scale * 2.0 ** (1 - BITS)
     numbers = np.arange(1.0, rows + 1.0)
+    # Of labels with so many records a person has as many.
+    labels = rows / numbers if cells == 1 else np.full(rows, float(cells))
 
     def is_safe(tau: int) -> bool:
-        logs = np.asarray(noise.log_survival(tau - numbers - margin)) - np.log(numbers)
-        return bool(float(np.max(logs)) + math.log(rows) <= math.log(delta) - _ROUNDING)
+        logs = np.asarray(noise.log_survival(tau - numbers - margin)) + np.log(labels)
+        return bool(float(np.max(logs)) <= math.log(delta) - _ROUNDING)
 
     low, high = 0, 1
     while not is_safe(high):
@@ -67,12 +74,13 @@ def count_labels(
 ) -> None:
     """Add the records whose place is not -1 to the counts of the labels that are not missing."""
     kept = (value for value, i in zip(values, place.tolist(), strict=True) if i >= 0)
-    counts.update(text for text in map(_text, kept) if text not in MISSING)
+    counts.update(text for text in map(text_of_label, kept) if text not in MISSING)
     if len(counts) > MOST_CELLS:
         raise ValueError(f"column {column!r} must have at most {MOST_CELLS:,} labels, and has more")
 
 
-def _text(value: Any) -> str:
+def text_of_label(value: Any) -> str:
+    """The label as a text, empty or in `MISSING` if it is missing."""
     if isinstance(value, str):
         return normal(value)
     label = label_of(value)

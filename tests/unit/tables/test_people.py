@@ -30,7 +30,7 @@ def people(random, number, most):
 
 
 def masks(chunks, rows, secret=b"1"):
-    return np.concatenate([mask for _, mask in kept(lambda: chunks, "id", rows, secret)])
+    return np.concatenate([mask for _, mask in kept(lambda: chunks, "id", (rows, None), secret)])
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8])
@@ -122,7 +122,7 @@ class Changing:
 def test_records_that_change_are_noticed():
     chunks = Changing()
     with pytest.raises(ValueError, match="have changed"):
-        list(kept(lambda: iter(chunks), "id", 2, b""))
+        list(kept(lambda: iter(chunks), "id", (2, None), b""))
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,10 @@ def test_records_that_change_are_noticed():
         ({"rows": 2.5}, "plan: rows must be whole"),
         ({}, "plan: rows must be a number"),
         ({"person": None, "rows": 2}, "rows must be given beside person"),
+        ({"person": None, "max_cells": 2}, "max_cells must be given beside person"),
+        ({"rows": 1, "max_cells": 0}, r"plan: max_cells must lie in \[1, 1e\+06\]"),
+        ({"rows": 1, "max_cells": 1.5}, "plan: max_cells must be whole"),
+        ({"rows": 2000, "max_cells": 2000}, "rows times max_cells must be at most 1,000,000"),
         ({"person": 3, "rows": 2}, "plan: person must be a text"),
     ],
 )

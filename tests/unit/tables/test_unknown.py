@@ -39,7 +39,7 @@ def test_labels_of_one_person_are_hidden_up_to_the_delta(noise, rows):
 
         return max(math.fsum(map(passes, parts)) for parts in partitions(rows))
 
-    tau = threshold_of(mechanism, rows, delta)
+    tau = threshold_of(mechanism, (rows, 1), delta)
     assert worst(tau) <= delta * (1 + 1e-6)
     if rows == 1:
         assert worst(tau - 1) > delta
