@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -15,11 +17,18 @@ from jaxdp._core.neighbours import BOTH_DIRECTIONS, RELATIONS, Relation, shift_f
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.double_double import product_up
+from jaxdp._numeric.elementary import round_up
+from jaxdp.accountant import evaluate
+from jaxdp.accountant.composition import Term
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.noise.base import Noise, exp_up
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian
+from jaxdp.noise.discrete_laplace import DiscreteLaplace
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.nodes import expanded
 from jaxdp.released import Released
 from jaxdp.released import release as release_from_lattice
 from jaxdp.sampling.base import Pairs, Scheme
@@ -45,6 +54,9 @@ class Mechanism:
         sampling: a scheme of `dp.sampling`.
         group_size: neighbours differ in this number of records of one user, where a theorem
             covers it.
+        coordinates: the number of answers that change between neighbours, at most, each by the
+            sensitivity: the bounds l0 and linf. Of Gaussian noise, the sensitivity becomes
+            sqrt(coordinates) times as large. Log-concave noise alone; without a relation.
 
     A sampled replacement requires log-concave noise on the reals, see `dominating_pair.replaced`.
     Coordinates released together compose: see `privacy_loss`.
@@ -55,6 +67,7 @@ class Mechanism:
     sampling: Scheme | None
     relation: Relation | None = static()
     group_size: int = static(default=1)
+    coordinates: int = static(default=1)
 
     def __init__(
         self,
@@ -65,6 +78,7 @@ class Mechanism:
         *,
         sampling: Scheme | None = None,
         group_size: int = 1,
+        coordinates: int = 1,
     ):
         if not isinstance(noise, Noise):
             raise ValueError(
@@ -74,6 +88,7 @@ class Mechanism:
         sensitivity = checks.distance("sensitivity", sensitivity, noise.on_integers)
         group_size = checks.positive_integer("group_size", group_size)
         scheme = _scheme(sampling_prob, sampling)
+        has_relation = relation is not None or group_size > 1
         if relation is not None:
             checks.one_of("relation", relation, RELATIONS)
         elif not scheme.takes_all:
@@ -89,6 +104,14 @@ class Mechanism:
             scheme, relation, group_size = None, None, 1
         elif relation is not None:
             scheme.require(noise, relation, group_size)
+        coordinates = checks.positive_integer("coordinates", coordinates)
+        if coordinates > 1:
+            if scheme is not None or has_relation:
+                raise ValueError(
+                    "coordinates must be 1 with a relation, sampled records or a group_size, got "
+                    f"{coordinates}"
+                )
+            sensitivity, coordinates = _of_coordinates(noise, sensitivity, coordinates)
         assign(
             self,
             noise=noise,
@@ -96,6 +119,7 @@ class Mechanism:
             sampling=scheme,
             relation=relation,
             group_size=group_size,
+            coordinates=coordinates,
         )
 
     def __add__(self, other: object) -> Any:
@@ -114,6 +138,8 @@ class Mechanism:
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """Natural log of delta at `epsilon`: an upper bound, as tight as the pair's `log_delta`."""
+        if self.coordinates > 1:
+            return evaluate.log_delta(self._terms(), checks.real("epsilon", epsilon), False).upper
         if self.sampling is None:
             return self.noise.log_delta(self.sensitivity, epsilon)
         return self._finite(_log_delta(self._directions(), checks.real("epsilon", epsilon)))
@@ -124,7 +150,10 @@ class Mechanism:
 
     def epsilon(self, delta: ArrayLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, rounded up by a few ulps."""
-        return self._finite(_epsilon(self._directions(), checks.probability("delta", delta)))
+        delta = checks.probability("delta", delta)
+        if self.coordinates > 1:
+            return evaluate.epsilon(self._terms(), delta, False).upper
+        return self._finite(_epsilon(self._directions(), delta))
 
     def pairs(self) -> Pairs:
         """The dominating pairs that compose one release, with counts, in one direction.
@@ -132,7 +161,7 @@ class Mechanism:
         The direction is "add" under the relation "add", else "remove".
         """
         if self.sampling is None or self.relation is None:
-            return ((Additive(self.noise, self.sensitivity), 1),)
+            return ((Additive(self.noise, self.sensitivity), self.coordinates),)
         found = self.sampling.pairs(self.noise, self.sensitivity, self.relation, self.group_size)
         if self.relation != "add":
             return found
@@ -142,15 +171,15 @@ class Mechanism:
         """The Renyi divergence of an order >= 1, in nats; `ValueError` if sampled."""
         if self.sampled:
             raise ValueError("use privacy_loss(mechanism).renyi(order) with sampling_prob < 1")
-        return self.noise.renyi(self.sensitivity, order)
+        return self._of_all(self.noise.renyi(self.sensitivity, order))
 
     def zcdp(self) -> ZCDP:
         """(xi, rho) of `noise.zcdp`; for a sampled release, of the release without sampling."""
-        return ZCDP(*self.noise.zcdp(self._largest_shift))
+        return ZCDP(*map(self._of_all, self.noise.zcdp(self._largest_shift)))
 
     def pure_epsilon(self) -> Reals:
         """Least epsilon with delta = 0, else infinite; sampled: of the release without sampling."""
-        return self.noise.pure_epsilon(self._largest_shift)
+        return self._of_all(self.noise.pure_epsilon(self._largest_shift))
 
     @draws_in_float64
     def release(
@@ -161,21 +190,32 @@ class Mechanism:
         *,
         ledger: Any = None,
         disjoint: bool = False,
+        coordinates: int = 1,
     ) -> Released:
         """`value` plus noise from a lattice, which may be published; see `release`."""
         if self.sampled:
             raise ValueError(
                 "sampling_prob must be 1 for a release: take the sample, and release its value"
             )
+        if coordinates != 1:
+            if disjoint or self.coordinates > 1:
+                raise ValueError(
+                    "coordinates must be given once: of the mechanism, of the release, or as "
+                    f"disjoint=True, which is 1, got {coordinates}"
+                )
+            mechanism = Mechanism(self.noise, self.sensitivity, coordinates=coordinates)
+            return mechanism.release(value, key, granularity, ledger=ledger)
 
         def charge(sensitivity: Reals) -> None:
             if ledger is not None:
-                ledger.charge(Mechanism(self.noise, sensitivity), name="release")
+                ledger.charge(of_lattice(sensitivity), name="release")
 
+        of_lattice = partial(Mechanism, self.noise, coordinates=self.coordinates)
+        move_alone = disjoint or self.coordinates > 1
         noisy, lattice, secure = release_from_lattice(
-            self.noise, self.sensitivity, value, key, granularity, disjoint, charge
+            self.noise, self.sensitivity, value, key, granularity, move_alone, charge
         )
-        made = Mechanism(self.noise, lattice.sensitivity)
+        made = of_lattice(lattice.sensitivity)
         return Released(noisy, made, lattice.coarse, lattice.error, secure)
 
     def _finite(self, answer: Reals) -> Reals:
@@ -183,6 +223,16 @@ class Mechanism:
         if checks.is_concrete(answer) and not (np.asarray(answer) < np.inf).all():
             self.noise.is_consistent()
         return answer
+
+    def _terms(self) -> tuple[Term]:
+        """The release as a composition of its coordinates."""
+        noise: Any = expanded(self.noise)
+        shift = self.sensitivity[..., None]
+        return (Term(Additive(noise, shift), xp.full(1, float(self.coordinates))),)
+
+    def _of_all(self, cost: Reals) -> Reals:
+        """The cost of all coordinates, which add up."""
+        return cost if self.coordinates == 1 else round_up(self.coordinates * cost, 1)
 
     @property
     def _largest_shift(self) -> Reals:
@@ -207,6 +257,23 @@ def _times(sensitivity: Reals, factor: ArrayLike) -> Reals:
     return _product_up(sensitivity, xp.float64(factor))
 
 
+def _of_coordinates(noise: Noise, sensitivity: Reals, coordinates: int) -> tuple[Reals, int]:
+    """The sensitivity and the number of answers that change by it, 1 of Gaussian noise.
+
+    Of log-concave noise, all at the sensitivity are the worst: each reveals more the more it moves.
+    """
+    if isinstance(noise, Gaussian):
+        root = math.isqrt(coordinates)
+        exact = root * root == coordinates
+        return _times(sensitivity, root if exact else math.nextafter(coordinates**0.5, 1e9)), 1
+    if not (noise.log_concave or isinstance(noise, DiscreteGaussian | DiscreteLaplace)):
+        raise ValueError(
+            f"coordinates must be 1 with {type(noise).__name__}, which is not log-concave, got "
+            f"{coordinates}"
+        )
+    return sensitivity, coordinates
+
+
 def _scheme(sampling_prob: ArrayLike, sampling: object) -> Scheme:
     """The scheme, from one of the two arguments."""
     if sampling is None:
@@ -228,6 +295,7 @@ def release(
     *,
     ledger: Any = None,
     disjoint: bool = False,
+    coordinates: int = 1,
 ) -> Released:
     """A value plus noise that may be published: multiples of a power of two, drawn exactly.
 
@@ -244,6 +312,8 @@ def release(
         disjoint: True if a record can change only one entry of `value`, as it changes one count of
             a histogram when it is added or removed. Then one noise at the sensitivity of a single
             entry covers all entries, whatever the noise.
+        coordinates: the number of entries that a record can change, at most, each by at most the
+            sensitivity; see `Mechanism`.
 
     Returns:
         A `Released`: the noisy value and its guarantee. The sensitivity includes the rounding, and
@@ -270,7 +340,8 @@ def release(
         raise ValueError(
             f"mechanism must be a dp.Mechanism(noise, sensitivity), got {type(mechanism).__name__}"
         )
-    return mechanism.release(value, key, granularity, ledger=ledger, disjoint=disjoint)
+    shape = {"disjoint": disjoint, "coordinates": coordinates}
+    return mechanism.release(value, key, granularity, ledger=ledger, **shape)
 
 
 _product_up = jitted(product_up)

@@ -76,8 +76,9 @@ def gini(sensitivities: ArrayLike) -> Reals:
 class JointSensitivity:
     """The differences d of K coordinates with |d|_1 <= l1, |d|_2 <= l2 and |d|_inf <= linf.
 
-    `dimension` is K; norms that are not given do not bind. Batched. Which d is the worst depends
-    on the noise (i.i.d., symmetric, log-concave):
+    `dimension` is K; at most `l0` coordinates of d are not 0 (None: K). Norms that are not given do
+    not bind: l1 <= l0 linf and l2 <= sqrt(l0) linf follow. Batched. Which d is the worst depends on
+    the noise (i.i.d., symmetric, log-concave):
 
     * delta grows with every |d_i|, so in a box the corner is the worst: (linf, ..., linf).
     * f_(d1 + d2) is below f_d1 (x) f_d2 (triangle inequality of trade-offs, with equality of the
@@ -93,6 +94,7 @@ class JointSensitivity:
     l1: Reals
     l2: Reals
     linf: Reals
+    l0: Reals
 
     def __init__(
         self,
@@ -101,18 +103,21 @@ class JointSensitivity:
         l1: ArrayLike = xp.inf,
         l2: ArrayLike = xp.inf,
         linf: ArrayLike = xp.inf,
+        l0: ArrayLike | None = None,
     ):
         norms = {"l1": l1, "l2": l2, "linf": linf}
         checked = {name: checks.positive(name, value) for name, value in norms.items()}
-        assign(self, dimension=checks.whole("dimension", dimension, 1.0), **checked)
+        dimension = checks.whole("dimension", dimension, 1.0)
+        l0 = dimension if l0 is None else checks.whole("l0", l0, 1.0)
+        assign(self, dimension=dimension, l0=xp.minimum(l0, dimension), **checked)
 
     def tightened(self) -> JointSensitivity:
         """The same set, each norm at the largest value that it takes there."""
-        k = checks.guard(self.dimension)
+        k = checks.guard(self.l0)
         linf = xp.minimum(xp.minimum(self.linf, self.l1), self.l2)
         l1 = xp.minimum(xp.minimum(self.l1, k * linf), xp.sqrt(k) * self.l2)
         l2 = xp.minimum(xp.minimum(self.l2, xp.sqrt(k) * linf), xp.sqrt(l1) * xp.sqrt(linf))
-        return JointSensitivity(k, l1=l1, l2=l2, linf=linf)
+        return JointSensitivity(checks.guard(self.dimension), l1=l1, l2=l2, linf=linf, l0=k)
 
     def dominating(self) -> tuple[Reals, Reals]:
         """(shift, count), last axis 2: `count` coordinates at `shift` bound every d of the set.
@@ -129,4 +134,4 @@ class JointSensitivity:
 
 
 # Fields that determine the dominating directions.
-_SIZES = ("dimension", "l1", "linf")
+_SIZES = ("l0", "l1", "linf")

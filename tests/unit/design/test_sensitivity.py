@@ -27,6 +27,22 @@ def test_norms_are_tightened():
     assert (one.l1, one.l2, one.linf) == (1.0, 1.0, 1.0)
 
 
+def test_a_number_of_coordinates_bounds_the_other_norms():
+    joint = dp.JointSensitivity(100, l0=10, linf=2.0)
+    tight = joint.tightened()
+    assert (tight.dimension, tight.l0, tight.l1, tight.linf) == (100, 10, 20.0, 2.0)
+    assert tight.l2 == pytest.approx(2.0 * np.sqrt(10), rel=1e-14)
+    shifts, counts = joint.dominating()
+    assert (shifts.tolist(), counts.tolist()) == ([20.0, 2.0], [1.0, 10.0])
+    assert dp.JointSensitivity(3, l0=10, linf=1.0).l0 == 3
+    budget = dp.Budget(1.0, 1e-6)
+    fitted = dp.fit_noise("gaussian", budget, dp.JointSensitivity(100, l0=4, linf=1.0))
+    assert fitted.scale == pytest.approx(float(dp.fit_noise("gaussian", budget, 2.0).scale))
+    for l0 in (0, 2.5):
+        with pytest.raises(ValueError, match="l0 must"):
+            dp.JointSensitivity(3, l0=l0, linf=1.0)
+
+
 def test_dominating_directions():
     shifts, counts = dp.JointSensitivity(20, l1=1.0).dominating()
     assert shifts.tolist() == [1.0, 1.0]
