@@ -67,11 +67,12 @@ class Records:
             self._check_marks()
             with contextlib.closing(self._rows()) as rows:
                 self.names = self._header(rows)
+        first: dict[str, int] = {}
         for i, name in enumerate(self.names):
-            if name and name in self.names[:i]:
+            if name and first.setdefault(name, i) < i:
                 raise ValueError(
                     f"the columns of {file} must have names that differ, and columns "
-                    f"{self.names.index(name) + 1} and {i + 1} have one name: rename one of them, "
+                    f"{first[name] + 1} and {i + 1} have one name: rename one of them, "
                     "or delete its column"
                 )
 

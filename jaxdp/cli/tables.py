@@ -60,6 +60,10 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the expected errors; read no record.")
     ] = False,
+    records: Annotated[
+        int | None,
+        typer.Option(help="With --dry-run: records of the table, for the errors of means."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Release noisy counts, sums and means under one budget, with error bars."""
@@ -74,11 +78,13 @@ def run(
         if output is not None and table_plan.ledger is not None:
             check_output("output", output, Path(table_plan.ledger))
         if dry_run:
-            return *_expected(table_plan), None
-        records = Records(file, **vars(dialect))
+            return *_expected(table_plan, records), None
+        if records is not None:
+            raise ValueError("--records must stand beside --dry-run, which reads no record")
+        data = Records(file, **vars(dialect))
         has_room(table_plan)
-        with records.located():
-            table = library().tables.release(Chunks(records, table_plan, progress), table_plan)
+        with data.located():
+            table = library().tables.release(Chunks(data, table_plan, progress), table_plan)
         rows = [row._asdict() for row in table.rows]
         paid = None if table.receipt is None else (table_plan.ledger, table.receipt)
         return _report(table_plan, rows), _lines(rows), paid
@@ -186,18 +192,27 @@ def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _expected(plan: Any) -> tuple[dict[str, Any], str]:
-    """Errors of the statistics by name; for a mean the errors of its sum."""
+def _expected(plan: Any, records: int | None) -> tuple[dict[str, Any], str]:
+    """Errors of the statistics by name; for a mean without `records` the errors of its sum."""
+    from jaxdp.tables.rows import error_of_mean
+
+    if records is not None and records < 1:
+        raise ValueError(f"--records must be 1 or more, got {records}")
     rows = []
-    pairs = zip(plan.queries, plan.expected_errors().values(), strict=True)
-    for query, error in pairs:
+    errors = plan.expected_errors()
+    for i, entry in enumerate(query.entry for query in plan.queries):
+        error = errors[entry.name]
+        if entry.statistic == "mean" and records is not None:
+            error = error_of_mean(plan, i, records)
         numbers = {name: float(value) for name, value in vars(error).items()}
-        entry = query.entry
         rows.append({"name": entry.name, "noise": entry.noise, **numbers})
     kinds, report = {q.entry.statistic for q in plan.queries}, _report(plan, rows)
     note = ""
-    if "mean" in kinds:
+    if "mean" in kinds and records is None:
         note += "\nof a mean: the errors of its sum, to be divided by the number of records"
+        note += "\n(--records N does so, and adds the error of the count)"
+    elif "mean" in kinds:
+        note += f"\nof a mean: at most, if {records:,} records are in cells of equal size"
     if "quantile" in kinds:
         note += "\nof a quantile: bounds on the errors of its rank, in records"
     for name, threshold in report["thresholds"].items():

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxdp._core.namespace import xp
+from jaxdp.design.expected_error import ExpectedError
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
@@ -63,8 +65,7 @@ def rows_of(
         np.zeros(0) if i in apart else _in_column_units(plan, i, numbers)
         for i, numbers in enumerate(noisy)
     ]
-    together = [members for members in families_of(entries) if members[0] not in apart]
-    families = {i: _family(plan, members) for members in together for i in members}
+    families = _families(plan, {*range(len(entries))} - apart)
     for index, cells in shown(entries):
         entry = entries[index]
         if index in thresholds:
@@ -178,6 +179,13 @@ def _noise(plan: TablePlan, index: int) -> Noise:
     return mechanism.noise
 
 
+def _families(plan: TablePlan, wanted: set[int]) -> dict[int, Family]:
+    """The tables that the wanted ones are made consistent with, by index."""
+    tables = families_of([query.entry for query in plan.queries])
+    together = [members for members in tables if wanted & {*members}]
+    return {i: _family(plan, members) for members in together for i in members}
+
+
 def _family(plan: TablePlan, members: tuple[int, ...]) -> Family:
     tables = tuple(plan.queries[i].entry.cells for i in members)
     variances = (
@@ -205,6 +213,55 @@ def _estimate(family: Family, values: Sequence[np.ndarray], cells: tuple[Cells, 
     return family.estimate([values[i] for i in family.members], cells)
 
 
+def error_of_mean(plan: TablePlan, index: int, records: int) -> ExpectedError:
+    """Error of a planned mean, if so many records are in cells of equal size.
+
+    It is that of a mean at one of its bounds, where it is the largest. The deviations are those of
+    the ratio to first order.
+    """
+    entries = [query.entry for query in plan.queries]
+    entry, counted = entries[index], _number_of(plan, index)
+    size, reach = records / math.prod(entry.shape), 0.5 * (entry.upper - entry.lower)
+    families = _families(plan, {index, counted})
+    widths = _widths_of_mean(plan, families, index, entry.cells)
+    _, width = _ratio(np.array(size * reach), np.array(size), widths)
+    total, count = (
+        error_of(plan.queries[i], plan.mechanisms[i], 1.0 - plan.miss) for i in (index, counted)
+    )
+    summed = math.prod(entries[counted].shape) / math.prod(entry.shape)
+    parts = total.standard_deviation, reach * math.sqrt(summed) * count.standard_deviation
+    deviation = math.hypot(*map(float, parts)) / size
+    mean = (float(total.mean_absolute) + reach * summed * float(count.mean_absolute)) / size
+    return ExpectedError(*map(xp.asarray, (deviation, mean, min(float(width), 2.0 * reach))))
+
+
+def _number_of(plan: TablePlan, index: int) -> int:
+    """The index of the count that a mean is divided by."""
+    entry = plan.queries[index].entry
+    return next(i for i, query in enumerate(plan.queries) if is_number_of(entry, query.entry))
+
+
+def _widths_of_mean(
+    plan: TablePlan, families: dict[int, Family], index: int, cells: tuple[Cells, ...]
+) -> tuple[float, float]:
+    """Half widths of the sum and of the count, which hold together: each misses half as often."""
+    both = (families[i] for i in (index, _number_of(plan, index)))
+    of_sum, of_count = (width_of(plan, family, cells, 0.5 * plan.miss) for family in both)
+    return of_sum, of_count
+
+
+def _ratio(
+    total: np.ndarray, count: np.ndarray, widths: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums over counts, of one record at least, and their half widths."""
+    ratio = total / np.maximum(count, 1.0)
+    ends = [
+        (total + side * widths[0]) / np.maximum(count + other * widths[1], 1.0)
+        for side, other in itertools.product((-1, 1), (-1, 1))
+    ]
+    return np.asarray(ratio), np.asarray(np.max(np.abs(np.array(ends) - ratio), axis=0))
+
+
 def _means(
     plan: TablePlan,
     values: Sequence[np.ndarray],
@@ -212,21 +269,10 @@ def _means(
     index: int,
     cells: tuple[Cells, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means from the noisy sums less the middle and the noisy counts, and their half widths.
-
-    Both hold together if each misses with half of the probability.
-    """
-    query = plan.queries[index]
-    counted = next(i for i, q in enumerate(plan.queries) if is_number_of(query.entry, q.entry))
+    """Means from the noisy sums less the middle and the noisy counts, and their half widths."""
+    query, counted = plan.queries[index], _number_of(plan, index)
     total, count = (_estimate(families[i], values, cells) for i in (index, counted))
-    of_sum, of_count = (
-        width_of(plan, families[i], cells, 0.5 * plan.miss) for i in (index, counted)
-    )
+    ratio, widths = _ratio(total, count, _widths_of_mean(plan, families, index, cells))
     middle, lower, upper = query.middle, query.entry.lower, query.entry.upper
-    ratio = total / np.maximum(count, 1.0)
-    ends = [
-        (total + side * of_sum) / np.maximum(count + other * of_count, 1.0)
-        for side, other in itertools.product((-1, 1), (-1, 1))
-    ]
-    widths = np.minimum(np.max(np.abs(np.array(ends) - ratio), axis=0), upper - lower)
+    widths = np.minimum(widths, upper - lower)
     return np.asarray(np.clip(middle + ratio, lower, upper)), np.asarray(widths)

@@ -102,6 +102,33 @@ def test_a_dry_run_reads_no_record_and_charges_nothing(run, files):
     assert dp.Ledger(files / "ledger").steps == ()
 
 
+def test_a_dry_run_with_records_has_the_bar_of_a_mean(run, files):
+    """At most a bar, which a mean at its bound has; not that of the sum."""
+    asked = ["--plan", files / "plan.toml"]
+    told = run(files / "none.csv", *asked, "--dry-run", "--records", 5000, "--json")
+    assert told.exit_code == 0, told.output
+    expected = {row["name"]: row["half_width"] for row in json.loads(told.stdout)["rows"]}
+    for age, least in ((100, 0.97), (50, 0.2)):
+        lines = ["town,age\n", *(f"A,{age}\n" for _ in range(5000))]
+        (files / "data.csv").write_text("".join(lines))
+        text = (files / "plan.toml").read_text().replace("ledger", "#ledger")
+        (files / "plan.toml").write_text(text)
+        rows = json.loads(run(files / "data.csv", *asked, "--json").stdout)["rows"]
+        for row in (row for row in rows if row["name"].startswith("count")):
+            assert row["half_width"] == expected[row["name"]]
+        bar = rows[-1]["half_width"]
+        assert least * expected["mean of age"] < bar < 1.03 * expected["mean of age"]
+    shown = run(files / "none.csv", *asked, "--dry-run", "--records", 5000).stdout
+    assert "at most, if 5,000 records are in cells of equal size" in " ".join(shown.split())
+    assert "--records N does so" in run(files / "none.csv", *asked, "--dry-run").stdout
+    for options, said in (
+        (["--records", 10], "--records must stand beside --dry-run"),
+        (["--dry-run", "--records", 0], "--records must be 1 or more"),
+    ):
+        told = run(files / "data.csv", *asked, *options)
+        assert (told.exit_code, said in told.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
