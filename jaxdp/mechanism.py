@@ -22,6 +22,7 @@ from jaxdp.accountant import evaluate
 from jaxdp.accountant.composition import Term
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
+from jaxdp.dominating_pair.finite import with_worst_shifts
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.noise.base import Noise, exp_up
@@ -141,7 +142,7 @@ class Mechanism:
         if self.coordinates > 1:
             return evaluate.log_delta(self._terms(), checks.real("epsilon", epsilon), False).upper
         if self.sampling is None:
-            return self.noise.log_delta(self.sensitivity, epsilon)
+            return self._directions()[0].log_delta(epsilon)
         return self._finite(_log_delta(self._directions(), checks.real("epsilon", epsilon)))
 
     def delta(self, epsilon: ArrayLike) -> Reals:
@@ -247,6 +248,7 @@ class Mechanism:
         (pair, count), *others = self.pairs()
         if others or count > 1:
             raise ValueError("use privacy_loss(mechanism): the release is a composition of pairs")
+        pair = with_worst_shifts(pair)
         return (pair, pair.reversed()) if self.relation in BOTH_DIRECTIONS else (pair,)
 
 

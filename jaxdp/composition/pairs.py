@@ -9,12 +9,11 @@ from typing import Any
 
 import jax
 
-from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.neighbours import Relation
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.finite import worst_of_shifts
+from jaxdp.dominating_pair.finite import adds_histogram, with_worst_shifts
 from jaxdp.dominating_pair.known_guarantee import BoundedRange, Response
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Guarantee
@@ -22,9 +21,7 @@ from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
-from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.nodes import expanded
 from jaxdp.sampling.base import Pairs
 
@@ -43,27 +40,14 @@ def pairs_of(
 
 
 def _composable(pair: DominatingPair) -> DominatingPair:
-    """The pair, where histograms, whose worst shift depends on epsilon, have the worst of all."""
-    return jax.tree.map(
-        lambda node: _worst_shift(node) if _adds_histogram(node) else node,
-        pair,
-        is_leaf=_adds_histogram,
-    )
-
-
-def _adds_histogram(node: Any) -> bool:
-    return isinstance(node, Additive) and isinstance(node.noise, Histogram | DiscreteHistogram)
-
-
-def _worst_shift(pair: Additive) -> DominatingPair:
-    parameters = jax.tree.leaves(pair)
-    if not all(checks.is_concrete(x) and x.size == 1 for x in parameters):
+    """The pair, with the worst of all shifts of each histogram."""
+    found = with_worst_shifts(pair)
+    if any(map(adds_histogram, jax.tree.leaves(found, is_leaf=adds_histogram))):
         raise ValueError(
             "the width and the sensitivity of a Histogram must be one concrete number each: "
             "compose its releases by n * loss and a + b"
         )
-    noise, shift = jax.tree.map(lambda x: x.reshape(()), (pair.noise, pair.shift))
-    return worst_of_shifts(noise, float(shift))
+    return found
 
 
 def _worst_of(guarantee: Guarantee | ExponentialMechanism) -> DominatingPair:

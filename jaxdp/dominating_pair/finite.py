@@ -13,9 +13,11 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import final
 
+import jax
 import numpy as np
 
 from jaxdp._core import checks
@@ -24,10 +26,11 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair, Law, atoms, with_its_error
 from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
-from jaxdp.noise.histogram import Histogram
+from jaxdp.noise.histogram import Histogram, Weighted
 from jaxdp.noise.structure import Kinks, Singularities
 
 # Resolution of a shift, as a part of a cell. chosen: below an ulp of any double
@@ -142,6 +145,28 @@ def _missing(masses: np.ndarray) -> float:
     return 0.0 if lacks <= rounding else math.nextafter(float(lacks), 1.0)
 
 
+def with_worst_shifts(pair: DominatingPair) -> DominatingPair:
+    """The pair, with the worst of all shifts for each histogram of one concrete shift."""
+    return jax.tree.map(
+        lambda node: _of_histogram(node) if adds_histogram(node) else node,
+        pair,
+        is_leaf=adds_histogram,
+    )
+
+
+def adds_histogram(node: object) -> bool:
+    """True for a histogram, on the reals or the integers, as a pair of its own."""
+    return isinstance(node, Additive) and isinstance(node.noise, Weighted)
+
+
+def _of_histogram(pair: Additive) -> DominatingPair:
+    parameters = jax.tree.leaves(pair)
+    if not all(checks.is_concrete(x) and xp.size(x) == 1 for x in parameters):
+        return pair
+    noise, shift = jax.tree.map(lambda x: x.reshape(()), (pair.noise, pair.shift))
+    return worst_of_shifts(noise, float(shift)) if 0 <= shift < math.inf else pair
+
+
 def worst_of_shifts(noise: Histogram | DiscreteHistogram, shift: float) -> Finite:
     """The least loss that dominates `noise` at every shift of size `shift` or less.
 
@@ -152,28 +177,30 @@ def worst_of_shifts(noise: Histogram | DiscreteHistogram, shift: float) -> Finit
     """
     if not 0 <= shift < math.inf:
         raise ValueError(f"shift must lie in [0, inf), got {shift}")
-    if isinstance(noise, DiscreteHistogram):
-        if shift != int(shift):
-            raise ValueError(f"shift must be whole, got {shift}")
-        noise = Histogram(1.0, noise.weights)
-    if shift == 0:
+    if isinstance(noise, DiscreteHistogram) and shift != int(shift):
+        raise ValueError(f"shift must be whole, got {shift}")
+    width = 1 if isinstance(noise, DiscreteHistogram) else Fraction(float(noise.width))
+    return _worst(noise.weights, noise.atom_weight, Fraction(shift) / width)
+
+
+@functools.lru_cache(maxsize=128)
+def _worst(weights: tuple[int, ...], atom_weight: int, ratio: Fraction) -> Finite:
+    """The worst of all shifts of at most `ratio` cells."""
+    if ratio == 0:
         return Finite((0.0,), (1.0,), 0.0, 0.0, 0.0)
-    ratio = Fraction(shift) / Fraction(float(noise.width))
-    cell = min(math.floor(ratio), len(noise.weights))
-    part = math.ceil((ratio - cell) * _PART) if cell < len(noise.weights) else 0
-    points = {(0, 0), (noise.total * _PART,) * 2}
-    shifts = [(k, 0) for k in range(1, cell + 1)]
-    for k, share in [*shifts, (cell, part)] if part else shifts:
-        for sign in (1,) if noise.even else (1, -1):
-            points = points | _roc(noise, sign, k, share)
-    hull = _concave(sorted(points))
-    return _pair_of_hull(hull, noise.total * _PART)
+    total = (sum(weights) + atom_weight) * _PART
+    cell = min(math.floor(ratio), len(weights))
+    part = math.ceil((ratio - cell) * _PART) if cell < len(weights) else 0
+    points = {(0, 0), (total, total)}
+    shifts = *((k, 0) for k in range(1, cell + 1)), *([(cell, part)] if part else [])
+    for (k, share), row in itertools.product(shifts, {weights, weights[::-1]}):
+        points.update(_roc(row, atom_weight, k, share))
+    return _pair_of_hull(_concave(sorted(points)), total)
 
 
-def _roc(noise: Histogram, sign: int, k: int, share: int) -> set[tuple[int, int]]:
+def _roc(row: tuple[int, ...], atom: int, k: int, share: int) -> Iterable[tuple[int, int]]:
     """(Q, P) of the best tests at a shift of k + share / 2^60 cells."""
-    n = len(noise.weights)
-    weights = np.array(noise.weights, dtype=object)[::sign]
+    n, weights = len(row), np.array(row, dtype=object)
     zeros = np.zeros(n + k + 1, dtype=object)
 
     def moved(by: int) -> np.ndarray:
@@ -182,12 +209,11 @@ def _roc(noise: Histogram, sign: int, k: int, share: int) -> set[tuple[int, int]
         return row
 
     pieces = [(moved(0), moved(k), _PART - share), (moved(0), moved(k + 1), share)]
-    p = np.concatenate([a * s for a, _, s in pieces if s] + [[noise.atom_weight * _PART, 0]])
-    q = np.concatenate([b * s for _, b, s in pieces if s] + [[0, noise.atom_weight * _PART]])
+    p = np.concatenate([a * s for a, _, s in pieces if s] + [[atom * _PART, 0]])
+    q = np.concatenate([b * s for _, b, s in pieces if s] + [[0, atom * _PART]])
     # Near ties can have any order: the hull corrects them.
-    p_float, q_float = p.astype(float), q.astype(float)
-    order = np.argsort(-p_float / np.maximum(p_float + q_float, 1.0), kind="stable")
-    return set(zip(np.cumsum(q[order]).tolist(), np.cumsum(p[order]).tolist(), strict=True))
+    order = np.argsort(-(p / np.maximum(p + q, 1)).astype(float), kind="stable")
+    return zip(np.cumsum(q[order]).tolist(), np.cumsum(p[order]).tolist(), strict=True)
 
 
 def _concave(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -205,14 +231,20 @@ def _concave(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _pair_of_hull(hull: list[tuple[int, int]], total: int) -> Finite:
     edges = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(hull)]
-    finite = [(width, high) for width, high in edges if width > 0 and high > 0]
-    infinite = sum(high for width, high in edges if width == 0)
+    least = total * Fraction(LEAST)
+    finite = [edge for edge in edges if min(edge) > least]
+    # A mass that is no double counts as an infinite loss, in both directions.
+    hidden, infinite = (sum(edge[i] for edge in edges if min(edge) <= least) for i in range(2))
     if not finite:
         return Finite((0.0,), (0.0,), 1.0, 1.0, 0.0)
-    losses = [_log_ratio(high, width) for width, high in finite]
-    infinite_share = math.nextafter(infinite / total, 1.0) if infinite else 0.0
+    losses = tuple(_log_ratio(high, width) for width, high in reversed(finite))
     masses = tuple(high / total for _, high in reversed(finite))
-    return Finite(tuple(reversed(losses)), masses, infinite_share, infinite_share, 0.0)
+    return Finite(losses, masses, _share_up(infinite, total), _share_up(hidden, total), 0.0)
+
+
+def _share_up(part: int, total: int) -> float:
+    """part / total, rounded up, to `LEAST` at least; 0 of nothing."""
+    return max(math.nextafter(part / total, 1.0), LEAST) if part else 0.0
 
 
 def _log_ratio(a: int, b: int) -> float:

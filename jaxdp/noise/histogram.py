@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from fractions import Fraction
+from typing import Any, NamedTuple, final
 
 import jax
 import numpy as np
@@ -17,10 +21,8 @@ from jaxdp.noise.base import Noise
 from jaxdp.noise.kernels import histogram, whole_draws
 from jaxdp.noise.structure import Kinks, atom_pair
 
-# Float weights become whole multiples of 2^-40 of their sum.
-UNIT = 2**40
-# The largest sum of counts. derived: sums of them stay exact in doubles
-_MOST = 2**52
+# Least normal number: smaller masses are 0, and counted as lost.
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 class Certificate(NamedTuple):
@@ -58,6 +60,21 @@ class Weighted(Noise):
         """True if the noise and its negative have the same law."""
         return self.weights == self.weights[::-1]
 
+    def _cells(self) -> histogram.Cells:
+        return histogram.Cells(*map(xp.asarray, _cells_of(self.weights, self.atom_weight)))
+
+    def _steps(self, shift: Reals, width: Reals) -> int:
+        """Shifts to look at: as few as a known ratio allows, in powers of 2."""
+        most = len(self.weights)
+        if not (checks.is_concrete(shift) and checks.is_concrete(width)):
+            return most
+        largest = float(np.max(np.asarray(shift), initial=0.0))
+        least = float(np.min(np.asarray(width), initial=np.inf))
+        if not (least < np.inf and largest < least * most / 2):
+            return most
+        largest = largest / least
+        return min(most, 1 << int(np.ceil(largest) + 1).bit_length())
+
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """Infinite."""
         return xp.full_like(excess, xp.inf)
@@ -77,10 +94,10 @@ class Histogram(Weighted):
     """The density weights[i] / (total width) on cells of `width` centred at 0, and an atom there.
 
     n cells cover [-n width / 2, n width / 2): an odd n has a cell around 0. weights: (n,), whole
-    numbers of total at most 2^52, or floats, which are rounded to whole multiples of 2^-40 of their
-    sum. `atom`: the probability of the exact answer, in [0, 1), rounded in the same way. Weights
-    are part of the program, not arrays: they cannot be traced, and `width` is the one parameter.
-    They need not be symmetric: delta is the worst over shifts of both signs.
+    numbers of any size, fractions or floats, taken exactly: `weights` has the least whole numbers
+    in their ratios. `atom`: the probability of the exact answer, in [0, 1), exact too. Weights are
+    part of the program, not arrays: they cannot be traced, and `width` is the one parameter. They
+    need not be symmetric: delta is the worst over shifts of both signs.
 
     The loss is infinite with positive probability, and so are all Renyi divergences. Units, bad
     input: `Noise`.
@@ -88,7 +105,7 @@ class Histogram(Weighted):
     `delta` is above the truth by at most (n + 16) ulp delta + 8 ulp; its cost grows as
     n shift / width. Errors of others: (4 + |x| / width) ulp of the smaller tail, relatively;
     (4 + |x| / width) ulp of a cell, of a quantile; 1e-13 of moments of a power up to 10,
-    relatively.
+    relatively. Probabilities below 2e-308 are 0, and 2e-308 each in delta.
     Source: Selvi, Liu & Wiesemann, Differential privacy via distributionally robust
     optimization; the atom and the profile at every shift are ours.
     """
@@ -122,11 +139,6 @@ class Histogram(Weighted):
     def _in_range(self) -> Bools:
         return self.width > 0
 
-    def _cells(self) -> histogram.Cells:
-        return histogram.Cells(
-            xp.asarray(self.weights, dtype=xp.float64), xp.asarray(float(self.atom_weight))
-        )
-
     def _log_density(self, x: Reals) -> Reals:
         """log of weights[i] / (total width), of the part that has a density; -inf beyond."""
         return histogram.log_density(self.width, self._cells(), x)
@@ -142,11 +154,9 @@ class Histogram(Weighted):
         return histogram.quantile(self.width, self._cells(), u)
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
-        """A whole number below `total` picks the cell, exactly; a uniform place in it."""
+        """A cell by its weight, and a uniform place in it."""
         cell_key, place_key = jax.random.split(key)
-        ends = xp.cumsum(xp.asarray((self.atom_weight, *self.weights), dtype=xp.int64))
-        pick = jax.random.randint(cell_key, shape, 0, self.total, dtype=xp.int64)
-        cell = xp.searchsorted(ends, pick, side="right") - 1
+        cell = whole_draws.by_weight(cell_key, (self.atom_weight, *self.weights), shape) - 1.0
         u = jax.random.uniform(place_key, shape, dtype=xp.float64)
         place = cell + u - 0.5 * len(self.weights)
         return xp.where(cell < 0, 0.0, place) * self.width
@@ -180,20 +190,8 @@ class Histogram(Weighted):
         for shift = (k + t) width: between whole shifts it is affine. Without a shift the atom has
         no effect.
         """
-        steps = self._steps(shift)
+        steps = self._steps(shift, self.width)
         return histogram.log_delta(self.width, self._cells(), shift, epsilon, steps, self.even)
-
-    def _steps(self, shift: Reals) -> int:
-        """Shifts to look at: as few as a known ratio allows, in powers of 2."""
-        most = len(self.weights)
-        if not (checks.is_concrete(shift) and checks.is_concrete(self.width)):
-            return most
-        largest = float(np.max(np.asarray(shift), initial=0.0))
-        least = float(np.min(np.asarray(self.width), initial=np.inf))
-        if not (least < np.inf and largest < least * most / 2):
-            return most
-        largest = largest / least
-        return min(most, 1 << int(np.ceil(largest) + 1).bit_length())
 
     def _pure_epsilon(self, shift: Reals) -> Reals:
         """Infinite, unless the shift is 0."""
@@ -204,34 +202,54 @@ class Histogram(Weighted):
 
 
 def whole_weights_of(weights: ArrayLike, atom: float) -> tuple[tuple[int, ...], int]:
-    """Whole weights of the cells and of the atom, rounded as in `Histogram`."""
+    """The least whole weights of the cells and of the atom in the ratios of those given."""
     if not (checks.is_concrete(weights) and checks.is_concrete(atom)):
         raise ValueError("weights and atom must be known before tracing: they shape the program")
-    array = np.asarray(weights)
-    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iuf":
-        raise ValueError(f"weights must be a vector of numbers, got {array.dtype}{array.shape}")
-    if not (np.all(np.isfinite(array)) and np.all(array >= 0) and array.sum() > 0):
+    # NumPy would round whole numbers beyond 64 bits.
+    values: Any = weights if isinstance(weights, list | tuple) else np.asarray(weights).tolist()
+    if not isinstance(values, list | tuple) or not values or not all(map(_is_number, values)):
+        raise ValueError(f"weights must be a vector of numbers, got {weights!r:.60}")
+    if not (all(0 <= x < math.inf for x in values) and any(values)):
         raise ValueError("weights must be finite, zero or more, and not all zero")
     if not 0 <= atom < 1:
         raise ValueError(f"atom must lie in [0, 1), got {atom}")
-    if array.dtype.kind != "f" and atom == 0:
-        counts = tuple(int(w) for w in array)
-        if sum(counts) > _MOST:
-            raise ValueError(f"weights must add up to 2^52 at most, got {sum(counts)}")
-        return counts, 0
-    shares = np.append(array / array.sum() * (1.0 - atom), atom) * UNIT
-    whole = np.floor(shares).astype(np.int64)
-    # The units that are left go to the largest remainders, in mirrored pairs while there are any.
-    left = UNIT - int(whole.sum())
-    order = np.argsort(-(shares - whole), kind="stable")
-    whole[order[:left]] += 1
-    return tuple(int(w) for w in whole[:-1]), int(whole[-1])
+    share = Fraction(float(atom))
+    shares = [share * sum(map(Fraction, values)), *(Fraction(x) * (1 - share) for x in values)]
+    unit = math.lcm(*(x.denominator for x in shares))
+    whole = [int(x * unit) for x in shares]
+    divisor = math.gcd(*whole)
+    return tuple(x // divisor for x in whole[1:]), whole[0] // divisor
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | Fraction | np.number) and not isinstance(value, bool)
+
+
+@functools.lru_cache(maxsize=64)
+def _cells_of(weights: tuple[int, ...], atom_weight: int) -> tuple[np.ndarray, ...]:
+    """The fields of `Cells`, by sums without rounding."""
+    total, n = sum(weights) + atom_weight, len(weights)
+    halves = [weight for weight in weights for _ in range(2)]
+    # In half units of weight.
+    sums = [*itertools.accumulate((*halves[:n], 2 * atom_weight, *halves[n:]))]
+    mass = _parts(weights, total)
+    lost = _TINY * sum(1 for x, w in zip(mass, weights, strict=True) if x == 0 and w > 0)
+    before = _parts([0, *sums[:-1]], 2 * total)
+    after = _parts([2 * total - x for x in sums], 2 * total)
+    atom = _parts([atom_weight], total)[0]
+    return mass, atom, before, after, np.asarray(lost)
+
+
+def _parts(counts: Sequence[int], total: int) -> np.ndarray:
+    """counts / total, rounded once; 0 where that is no normal number."""
+    parts = np.array([count / total for count in counts])
+    return np.where(parts < _TINY, 0.0, parts)
 
 
 def from_whole(
     width: ArrayLike, weights: Sequence[int], atom_weight: int, certificate: Certificate | None
 ) -> Histogram:
-    """A histogram of given whole weights and atom weight, exactly."""
-    noise = Histogram(width, np.asarray(weights, dtype=np.int64))
-    assign(noise, atom_weight=atom_weight, certificate=certificate)
+    """A histogram of given whole weights and atom weight, as they are."""
+    noise = Histogram(width, weights)
+    assign(noise, weights=tuple(weights), atom_weight=atom_weight, certificate=certificate)
     return noise

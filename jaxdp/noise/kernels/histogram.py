@@ -1,8 +1,7 @@
-"""Sums over the cells of a piecewise-constant density, all of whose masses are whole numbers.
+"""Sums over the cells of a piecewise-constant density.
 
 Pieces: half cells left of 0, an atom at 0, half cells right of it, so that 0 is between two
-cells whether their number is odd or even. Masses are whole and add up to 2^52 at most: every sum
-of them is exact in double precision.
+cells whether their number is odd or even.
 """
 
 from __future__ import annotations
@@ -18,24 +17,21 @@ from jaxdp.noise.base import mirrored_log_delta, ratio_of
 
 
 class Cells(NamedTuple):
-    """Masses of cells centred at 0 and of an atom there: whole numbers."""
+    """Probabilities of cells centred at 0 and of an atom there, each rounded once."""
 
     mass: Reals  # (cells,)
     atom: Reals
+    before: Reals  # of each piece, the probability left of it
+    after: Reals
+    lost: Reals  # an upper bound on the masses that underflowed
 
 
 class Pieces(NamedTuple):
-    """Mass, masses before and after, left end and length of each piece, from the left.
-
-    Masses count half units; ends and lengths half cells.
-    """
+    """Probability, left end and length of each piece, from the left, in half cells."""
 
     mass: Reals
-    before: Reals
-    after: Reals
     start: Reals
     length: Reals
-    total: Reals
 
 
 def _last(row: Reals, like: Reals) -> Reals:
@@ -44,14 +40,13 @@ def _last(row: Reals, like: Reals) -> Reals:
 
 
 def pieces(cells: Cells) -> Pieces:
-    """Half cells and, between the middle ones, the atom: masses, and masses before and after."""
-    halves = xp.repeat(cells.mass, 2)
+    """Half cells and, between the middle ones, the atom."""
+    halves = xp.repeat(0.5 * cells.mass, 2)
     n = cells.mass.size
-    mass = xp.concatenate([halves[:n], 2.0 * cells.atom[None], halves[n:]])
-    end, back = xp.cumsum(mass), xp.cumsum(mass[::-1])[::-1]
+    mass = xp.concatenate([halves[:n], cells.atom[None], halves[n:]])
     length = updated(xp.ones(2 * n + 1), n, 0.0)
     start = xp.concatenate([xp.arange(-1.0 * n, 0.0), xp.zeros(1), xp.arange(1.0 * n)])
-    return Pieces(mass, end - mass, back - mass, start, length, end[-1])
+    return Pieces(mass, start, length)
 
 
 @jitted
@@ -61,8 +56,7 @@ def log_density(width: Reals, cells: Cells, x: Reals) -> Reals:
     place = xp.floor(x / width + 0.5 * cells.mass.size)
     inside = (place >= 0) & (place < cells.mass.size)
     mass = cells.mass[xp.where(inside, place, 0.0).astype(int)]
-    total = xp.sum(cells.mass) + cells.atom
-    value = xp.where(inside, xp.log(mass) - xp.log(total) - xp.log(width), -xp.inf)
+    value = xp.where(inside, xp.log(mass) - xp.log(width), -xp.inf)
     return xp.where(xp.isnan(x + width), xp.nan, value)
 
 
@@ -75,11 +69,10 @@ def log_survival(width: Reals, cells: Cells, x: Reals) -> Reals:
     left = xp.minimum(xp.floor(place), n - 1.0)
     index = (left + n + xp.where(x >= 0, 1.0, 0.0)).astype(int)
     mass, inner = all_pieces.mass[index], place - left
-    below = all_pieces.before[index] + inner * mass
-    above = all_pieces.after[index] + (1.0 - inner) * mass
+    below = cells.before[index] + inner * mass
+    above = cells.after[index] + (1.0 - inner) * mass
     low = below < above
-    complement = log1m(xp.where(low, below, 0.0) / all_pieces.total)
-    value = xp.where(low, complement, xp.log(above / all_pieces.total))
+    value = xp.where(low, log1m(xp.where(low, below, 0.0)), xp.log(above))
     return xp.where(xp.isnan(x + width), xp.nan, value)
 
 
@@ -89,15 +82,16 @@ def quantile(width: Reals, cells: Cells, u: Reals) -> Reals:
     width, u = xp.broadcast_arrays(width, u)
     all_pieces = pieces(cells)
     low = u <= 0.5
-    below, above = u * all_pieces.total, (1.0 - u) * all_pieces.total
-    # The first piece that ends at `below` or later, the last that begins at `above` or sooner.
-    first = xp.searchsorted(all_pieces.before + all_pieces.mass, below, side="left")
-    later = xp.searchsorted(-(all_pieces.after + all_pieces.mass), -above, side="right") - 1
+    above = 1.0 - u
+    # The first piece that ends at u or later, the last that begins at 1 - u or sooner.
+    ends = xp.append(cells.before[1:], 1.0)
+    first = xp.searchsorted(ends, u, side="left")
+    later = xp.searchsorted(-xp.append(1.0, cells.after[:-1]), -above, side="right") - 1
     index = xp.clip(xp.where(low, first, later), 0, all_pieces.mass.size - 1)
     mass = all_pieces.mass[index]
     safe = xp.where(mass > 0, mass, 1.0)
-    lower = (below - all_pieces.before[index]) / safe
-    upper = 1.0 - (above - all_pieces.after[index]) / safe
+    lower = (u - cells.before[index]) / safe
+    upper = 1.0 - (above - cells.after[index]) / safe
     inner = xp.clip(xp.where(low, lower, upper), 0.0, 1.0)
     value = all_pieces.start[index] + all_pieces.length[index] * inner
     end = 1.0 * cells.mass.size
@@ -119,7 +113,7 @@ def absolute_moment(width: Reals, cells: Cells, power: Reals) -> Reals:
     still = xp.where(power == 0, all_pieces.mass[n], 0.0)
     still = xp.where((power < 0) & (all_pieces.mass[n] > 0), xp.inf, still)
     total = xp.sum(_last(both, power) * each, axis=-1) + still
-    return (0.5 * width) ** power * total / all_pieces.total
+    return (0.5 * width) ** power * total
 
 
 def _overlaps(cells: Cells, k: Index, x: Reals, symmetric: bool) -> Reals:
@@ -147,10 +141,8 @@ def log_delta(
     cell = lax.stop_gradient(xp.floor(xp.minimum(ratio, 1.0 * cells.mass.size)))
     part = xp.clip(ratio - cell, 0.0, 1.0)
     size = xp.abs(epsilon)
-    # Smaller than e^epsilon by more than the rounding of it and of a product with a mass.
+    # Smaller than e^epsilon by more than the rounding of it, of masses and of their product.
     x = xp.exp(xp.minimum(size, 600.0)) * (1.0 - 8.0 * ULP)
-    cells_only = xp.sum(cells.mass)
-    total = cells_only + cells.atom
 
     def body(state: tuple[Reals, Reals, Reals, Reals], k: Index):
         worst, here, there, before = state
@@ -162,16 +154,16 @@ def log_delta(
         return (worst, here, there, now), None
 
     none = xp.stack([0.0 * x] * (1 if symmetric else 2))
-    start = (none[0], none, cells_only + none, none)
+    start = (none[0], none, xp.sum(cells.mass) + none, none)
     (worst, here, there, _), _ = lax.scan(body, start, xp.arange(1, steps + 1))
     between = xp.max((1.0 - part)[None] * here + part[None] * there, axis=0) + cells.atom
     value = xp.where(ratio > cell, xp.maximum(worst, between), worst)
-    value = xp.where(cell >= cells.mass.size, total, value)
+    value = xp.where(cell >= cells.mass.size, 1.0, value)
     # A share of a cell that may be as small as a double can hold: not multiplied.
     small = (cell == 0) & (part > 0) & (cells.atom == 0)
     factor = xp.where(small, part, 1.0)
-    amount = xp.where(small, xp.max(there, axis=0), value) / total
-    amount = amount * (1.0 + (16.0 + cells.mass.size) * ULP)
+    amount = xp.where(small, xp.max(there, axis=0), value)
+    amount = amount * (1.0 + (16.0 + cells.mass.size) * ULP) + cells.lost
     log_value = xp.minimum(round_up(xp.log(factor) + xp.log(amount), 2), 0.0)
     log_value = xp.where(epsilon < 0, mirrored_log_delta(log_value, size, 1.0), log_value)
     return xp.where(xp.isnan(ratio + epsilon), xp.nan, log_value)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import decimal
 import functools
+import itertools
 import math
 from typing import NamedTuple
 
@@ -250,7 +251,25 @@ def uniform_below(key: Key, count: Reals, shape: Shape) -> Reals:
 
 
 def by_weight(key: Key, weights: tuple[int, ...], shape: Shape) -> Reals:
-    """Indices of whole weights, each drawn by its share of their sum, which is 2^53 at most."""
-    ends = jnp.cumsum(jnp.asarray(weights, dtype=jnp.int64))
-    pick = uniform_below(key, jnp.asarray(float(sum(weights))), shape)
-    return 1.0 * jnp.searchsorted(ends, pick.astype(jnp.int64), side="right")
+    """Indices of whole weights of any size, drawn by their shares of the sum to 2^-128 each."""
+    high, low = (jnp.asarray(x) for x in _ends(weights))
+    word, rest = jax.random.bits(key, (2, *shape), dtype=jnp.uint64)
+
+    def halve(_: jax.Array, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        first, last = ends
+        middle = (first + last) // 2
+        at, below = high[middle], low[middle]
+        reached = (word > at) | ((word == at) & (rest >= below))
+        return jnp.where(reached, middle + 1, first), jnp.where(reached, last, middle)
+
+    start = jnp.zeros(shape, jnp.int32), jnp.full(shape, len(weights) - 1, jnp.int32)
+    return 1.0 * lax.fori_loop(0, len(weights).bit_length(), halve, start)[0]
+
+
+@functools.lru_cache(maxsize=64)
+def _ends(weights: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of the weights up to each, as two words of a fraction of 2^128."""
+    sums = [*itertools.accumulate(weights)]
+    fixed = [min((x << 128) // sums[-1], 2**128 - 1) for x in sums]
+    high, low = [x >> 64 for x in fixed], [x & (2**64 - 1) for x in fixed]
+    return np.array(high, dtype=np.uint64), np.array(low, dtype=np.uint64)

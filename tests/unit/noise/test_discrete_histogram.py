@@ -12,7 +12,7 @@ import references
 from scipy import stats
 
 import jaxdp as dp
-from jaxdp.dominating_pair.finite import worst_of_shifts
+from jaxdp.dominating_pair.finite import Finite, worst_of_shifts
 from jaxdp.optimal.exact import exact_delta
 
 pytestmark = pytest.mark.float64
@@ -68,6 +68,67 @@ def test_delta_is_the_worst_of_all_whole_shifts(weights):
     assert noise.renyi(1.0, 2.0) == np.inf
     assert noise.zcdp(1.0)[1] == noise.pure_epsilon(1.0) == np.inf
     assert noise.zcdp(0.0)[1] == 0
+
+
+def coins(count):
+    """Weights of the sum of so many fair coins."""
+    return [math.comb(count, k) for k in range(count + 1)]
+
+
+@pytest.mark.parametrize(("count", "known"), [(400, 0.66493), (2000, 0.28420)])
+def test_whole_weights_of_any_size_are_exact(count, known):
+    """Of 2,000 coins the least mass is e^-1386, and no double."""
+    weights = coins(count)
+    noise = dp.DiscreteHistogram(weights)
+    mechanism, total = dp.Mechanism(noise, 1.0), sum(weights)
+    assert noise.weights == tuple(weights)
+    for epsilon in (0.0, 0.1, known):
+        x = Fraction(math.exp(epsilon))
+        exact = sum(max(a - x * b, 0) for a, b in zip(weights, [0, *weights[:-1]], strict=True))
+        for found in (mechanism.delta(epsilon), noise.delta(1.0, epsilon)):
+            share = exact / total
+            assert share * (1 - Fraction(1, 10**14)) <= Fraction(float(found))
+            assert float(found) <= float(share) * (1 + 1e-11) + 2e-15
+    assert float(mechanism.epsilon(1e-12)) == pytest.approx(known, abs=1e-5)
+    loss = dp.privacy_loss(mechanism)
+    assert float(loss.epsilon(1e-12)) == mechanism.epsilon(1e-12)
+    stored = dp.PrivacyLoss.from_json(loss.to_json())
+    assert stored.epsilon(1e-12) == loss.epsilon(1e-12)
+    # Where every output is impossible under the other law only e^-700 is left.
+    assert -count * math.log(2) <= float(mechanism.log_delta(1e4)) <= max(-count * 0.693, -704.0)
+    assert float(noise.variance()) == pytest.approx(count / 4, rel=1e-13)
+    values = dp.release(mechanism, np.zeros(4000, int), jax.random.key(0), disjoint=True).value
+    assert np.var(np.asarray(values)) == pytest.approx(count / 4, rel=0.1)
+
+
+def test_float_weights_are_exact():
+    weights = np.append(stats.norm.pdf(np.arange(-30.0, 31.0)), [1e-300, 3e-310])
+    noise = dp.DiscreteHistogram(weights)
+    unit = Fraction(noise.weights[30]) / Fraction(weights[30])
+    assert all(
+        w == Fraction(x) * unit for w, x in zip(noise.weights, weights.tolist(), strict=True)
+    )
+    assert dp.DiscreteHistogram([0.25, 0.5, 0.25]).weights == (1, 2, 1)
+    assert dp.DiscreteHistogram([Fraction(1, 3), 1, Fraction(1, 3)]).weights == (1, 3, 1)
+    cells = dp.Histogram(1.0, [0.25, 0.5, 0.25], 0.75)
+    assert (cells.weights, cells.atom_weight, cells.atom) == ((1, 2, 1), 12, 0.75)
+    cells = dp.Histogram(1.0, [1.0, 2.0**-60], 0.1)
+    assert cells.weights[0] == cells.weights[1] * 2**60
+    assert cells.atom == 0.1
+
+
+@pytest.mark.parametrize("shift", [1.0, 3.0, 50.0, 150.0])
+@pytest.mark.parametrize("kind", [dp.DiscreteHistogram, lambda w: dp.Histogram(1.0, w, 0.01)])
+def test_a_mechanism_has_the_profile_of_its_loss(kind, shift):
+    """Which is that of one pair of finite laws, whose worst shifts are found once."""
+    mechanism = dp.Mechanism(kind(coins(100)), shift)
+    loss, (pair,) = dp.privacy_loss(mechanism), mechanism._directions()
+    assert isinstance(pair, Finite)
+    epsilon = np.array([-1.0, 0.0, 0.3, 2.0])
+    found, known = mechanism.log_delta(epsilon), loss.log_delta(epsilon)
+    np.testing.assert_allclose(found, known, rtol=1e-12, atol=2e-14)
+    delta = np.array([0.3, 0.02, 1e-9])
+    np.testing.assert_allclose(mechanism.epsilon(delta), loss.epsilon(delta), rtol=1e-12)
 
 
 @pytest.mark.parametrize("row", COUNTS, ids=lambda r: f"{r['inputs']['eps']}")
