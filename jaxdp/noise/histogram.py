@@ -236,8 +236,8 @@ def _cells_of(weights: tuple[int, ...], atom_weight: int) -> tuple[np.ndarray, .
     lost = _TINY * sum(1 for x, w in zip(mass, weights, strict=True) if x == 0 and w > 0)
     before = _parts([0, *sums[:-1]], 2 * total)
     after = _parts([2 * total - x for x in sums], 2 * total)
-    atom = _parts([atom_weight], total)[0]
-    return mass, atom, before, after, np.asarray(lost)
+    (atom,) = _parts([atom_weight], total)
+    return mass, np.asarray(atom), before, after, np.asarray(lost)
 
 
 def _parts(counts: Sequence[int], total: int) -> np.ndarray:
