@@ -25,7 +25,7 @@ from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
 from jaxdp.composition.pairs import pairs_of
 from jaxdp.composition.stored import from_plain, to_plain
-from jaxdp.dominating_pair.base import DominatingPair
+from jaxdp.dominating_pair.base import DominatingPair, is_symmetric
 from jaxdp.dominating_pair.finite import finite_pair
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Guarantee, is_no_release, require_both_directions
@@ -48,8 +48,9 @@ class PrivacyLoss(Saved):
 
     `a + b` composes (b may be a guarantee), `n * a` repeats (n whole, may be traced), `a.sum(axis)`
     composes along a batch axis: K coordinates, or the steps of a plan; `a[index]` is a part of the
-    batch. Made by `privacy_loss`. The directions of a sampled mechanism are kept apart:
-    "add_remove" and "zero_out" report the worse of the two compositions.
+    batch. Made by `privacy_loss`. Directions that differ are kept apart: "add_remove", "zero_out"
+    and "replace_one" report the worse of the two compositions. A relation of None is that of pairs
+    that are their own exchange.
     """
 
     terms: Terms
@@ -65,6 +66,8 @@ class PrivacyLoss(Saved):
     @property
     def both(self) -> bool:
         """True if the worse of two directions is reported."""
+        if self.relation == "replace_one":
+            return not all(is_symmetric(term.pair) for term in self.terms)
         return self.relation in BOTH_DIRECTIONS
 
     @property
@@ -163,14 +166,26 @@ class PrivacyLoss(Saved):
         return PrivacyLoss(terms, self.relation)
 
     @classmethod
-    def from_pmf(cls, losses: ArrayLike, masses_p: ArrayLike, masses_q: ArrayLike) -> PrivacyLoss:
-        """The loss of a pair of laws P and Q of finitely many losses, in this one direction.
+    def from_pmf(
+        cls,
+        losses: ArrayLike,
+        masses_p: ArrayLike,
+        masses_q: ArrayLike,
+        relation: Relation = "add_remove",
+    ) -> PrivacyLoss:
+        """The loss of a pair of laws P and Q of finitely many losses, by their masses.
 
-        losses[j] = log(masses_p[j] / masses_q[j]), to 1e-9. Where the inputs may be exchanged the
-        worse of this and of the exchanged pair counts. Mass that a total of 1 lacks lies at an
-        infinite loss under P and at minus infinity under Q, unless half an ulp of each mass
-        explains it. Vectors of known numbers; `ValueError` for masses and losses that contradict
-        each other.
+        Args:
+            losses: losses[j] = log(masses_p[j] / masses_q[j]), to 1e-9; a vector of known numbers.
+            masses_p: masses with the record, or with the first of two inputs.
+            masses_q: masses without it, or with the second input.
+            relation: "add_remove" (default), "zero_out" and "replace_one" report the worse of P
+                against Q and of Q against P. "remove" reports P against Q alone, "add" Q against P
+                alone; risks, trade-offs and statements refuse both.
+
+        Mass that a total of 1 lacks lies at an infinite loss under P and at minus infinity under Q,
+        unless half an ulp of each mass explains it. `ValueError` for masses and losses that
+        contradict each other.
 
         >>> import jaxdp as dp
         >>> loss = dp.PrivacyLoss.from_pmf([-1.0, 1.0], [0.2689414213699951, 0.7310585786300049],
@@ -179,7 +194,7 @@ class PrivacyLoss(Saved):
         ...     float((10 * dp.privacy_loss(dp.PureDP(1.0))).epsilon(1e-3)), 6)
         True
         """
-        return privacy_loss(finite_pair(losses, masses_p, masses_q))
+        return privacy_loss(finite_pair(losses, masses_p, masses_q), relation)
 
     def to_json(self) -> str:
         """The loss as text; numbers are exact, so that `from_json` is the same loss.
@@ -271,8 +286,10 @@ def privacy_loss(
         mechanism: a `Mechanism`; an `ExponentialMechanism`; a guarantee (PureDP, ApproxDP, GDP),
             for the loss of the worst mechanism that satisfies it; or a dominating pair, such as
             `RandomisedResponse` or your own.
-        relation: of a dominating pair; "add_remove" reports the worse of the pair and the exchanged
-            pair, None the pair in its one direction.
+        relation: of a dominating pair. "add_remove", "zero_out" and "replace_one" report the worse
+            of the pair and the exchanged pair. "remove" reports the pair alone, "add" the exchanged
+            pair alone; risks, trade-offs and statements refuse both. None is "add_remove", or no
+            relation for a pair that is its own exchange: `reversed` returns the pair itself.
 
     Returns:
         A `PrivacyLoss`, batched like the mechanism.
@@ -291,7 +308,10 @@ def privacy_loss(
         checks.one_of("relation", relation, RELATIONS)
         if not isinstance(mechanism, DominatingPair):
             raise ValueError(f"relation must be None where no pair is given, got {relation!r}")
-        own_relation = relation
+    if isinstance(mechanism, DominatingPair):
+        ((pair, count),) = pairs
+        own_relation = relation or (None if is_symmetric(pair) else "add_remove")
+        pairs = ((pair.reversed() if relation == "add" else pair, count),)
     one: Any = np.ones(1)  # of NumPy: JAX would trace a known count inside a trace
     terms = tuple(Term(pair, one * count) for pair, count in pairs)
     return PrivacyLoss(merged(terms), own_relation)

@@ -16,7 +16,7 @@ from jaxdp import dominating_pair, noise
 from jaxdp._core import checks
 from jaxdp._core.float64 import is_users
 from jaxdp.accountant.composition import Term, Terms
-from jaxdp.dominating_pair.base import DominatingPair
+from jaxdp.dominating_pair.base import DominatingPair, is_symmetric
 from jaxdp.noise.base import Noise
 from jaxdp.proof.schema import check, require_keys
 
@@ -59,7 +59,7 @@ def from_plain(relation: Any, rows: Any) -> Terms:
     check(relation, rows, own=True)
     terms = tuple(_term(row) for row in rows)
     for pair in (term.pair for term in terms):
-        if relation is None and is_users(type(pair)) and pair.reversed() is not pair:
+        if relation is None and is_users(type(pair)) and not is_symmetric(pair):
             raise ValueError(
                 f"relation must not be None for a {type(pair).__name__}, whose exchanged pair is "
                 "another"

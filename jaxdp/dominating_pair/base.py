@@ -87,7 +87,7 @@ class DominatingPair(abc.ABC):
 
     @abc.abstractmethod
     def reversed(self) -> DominatingPair:
-        """P and Q exchanged; a pytree of the same structure."""
+        """P and Q exchanged; a pytree of the same structure. A symmetric pair returns itself."""
 
     @abc.abstractmethod
     def renyi(self, order: ArrayLike) -> Reals:
@@ -129,6 +129,11 @@ class DominatingPair(abc.ABC):
         (1 - e^log_hit)^n at epsilon >= 0. The exchanged pair has the same probability.
         """
         return xp.zeros(())
+
+
+def is_symmetric(pair: DominatingPair) -> bool:
+    """True if a pair is its own exchange, which `reversed` says by returning the pair itself."""
+    return pair.reversed() is pair
 
 
 def atoms(losses: Reals, log_masses: Reals, log_infinite: Reals, largest: Reals) -> Law:

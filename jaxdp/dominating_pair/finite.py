@@ -127,13 +127,26 @@ def finite_pair(losses: ArrayLike, masses_p: ArrayLike, masses_q: ArrayLike) -> 
         raise ValueError(f"losses and masses must be vectors of one length, got shapes {shapes}")
     if not (np.all(np.isfinite(place)) and np.all(p > 0) and np.all(q > 0)):
         raise ValueError("losses must be finite and masses positive: leave out what has no mass")
-    if not np.all(np.abs(np.log(p / q) - place) <= _LOSS_ERROR * (1.0 + np.abs(place))):
-        raise ValueError("losses must be log(masses_p / masses_q)")
+    given, place = place, _log_ratios(p, q)
+    wrong = np.flatnonzero(~(np.abs(given - place) <= _LOSS_ERROR * (1.0 + np.abs(place))))
+    if wrong.size:
+        i = wrong[0]
+        raise ValueError(
+            f"losses[{i}] must be log(masses_p[{i}] / masses_q[{i}]), {place[i]}, got {given[i]}"
+        )
     infinite, hidden = map(_missing, (p, q))
-    # The larger of the given and the computed loss: delta is then at least either one's.
-    place = np.maximum(place, np.log(p / q))
+    # The masses' own losses, for which both directions are theirs.
     order = np.argsort(place)
     return Finite(tuple(place[order].tolist()), tuple(p[order].tolist()), infinite, hidden, 0.0)
+
+
+def _log_ratios(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """log(p / q) to a few ulp, also where the quotient leaves the range of doubles."""
+    near = np.abs(p - q) <= 0.5 * q
+    with np.errstate(over="ignore", under="ignore", divide="ignore"):
+        ratio = p / q
+        far = np.where((ratio > LEAST) & np.isfinite(ratio), np.log(ratio), np.log(p) - np.log(q))
+    return np.where(near, np.log1p(np.where(near, p - q, 0.0) / q), far)
 
 
 def _missing(masses: np.ndarray) -> float:

@@ -116,12 +116,12 @@ class GaussianMixture(MixturePair):
         scale: standard deviation of the noise.
         other_sensitivities, other_probabilities: the b_j and q_j; by default Q is N(0, scale^2).
 
-    Raises `ValueError` for values out of range. The pair has one direction: `privacy_loss(pair,
-    relation="add_remove")` takes both.
+    Raises `ValueError` for values out of range. `privacy_loss(pair)` reports the worse of the pair
+    and the exchanged pair.
 
     >>> import jaxdp as dp
     >>> pair = dp.GaussianMixture([0.0, 1.0, 2.0], [0.81, 0.18, 0.01], 1.0)
-    >>> loss = 100 * dp.privacy_loss(pair, relation="add_remove")
+    >>> loss = 100 * dp.privacy_loss(pair)
     >>> print(f"{loss.epsilon(1e-5):.4f}")
     16.2309
     """
@@ -179,9 +179,13 @@ class GaussianMixture(MixturePair):
         return cls.of_logs(*up, scale, *down)
 
     def reversed(self) -> GaussianMixture:
-        """Q against P, mirrored."""
+        """Q against P, mirrored; the pair itself if both sides are known to be the same."""
         up = self.sensitivities, self.log_probabilities
         down = self.other_sensitivities, self.other_log_probabilities
+        if checks.all_concrete(up, down) and all(
+            np.array_equal(x, y) for x, y in zip(sum(up, ()), sum(down, ()), strict=True)
+        ):
+            return self
         return GaussianMixture.of_logs(*down, self.scale, *up)
 
     def _sides(self) -> Sides:

@@ -12,7 +12,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log_add
-from jaxdp.dominating_pair.base import DominatingPair, Law, Mixture, Support
+from jaxdp.dominating_pair.base import DominatingPair, Law, Mixture, Support, is_symmetric
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
 # Least order - 1; smaller ones use its divergence. chosen: as for other laws
@@ -106,6 +106,8 @@ class PublicCoin(DominatingPair):
 
     def reversed(self) -> PublicCoin:
         """Every pair exchanged; the coin is the same."""
+        if all(map(is_symmetric, self.pairs)):
+            return self
         return PublicCoin([pair.reversed() for pair in self.pairs], self.log_shares)
 
     def renyi(self, order: ArrayLike) -> Reals:

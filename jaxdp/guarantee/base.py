@@ -186,12 +186,17 @@ def require_profile(name: str, source: object) -> None:
         )
 
 
-def require_both_directions(source: object) -> None:
-    """`ValueError` if `source` covers only one of the directions "add" and "remove"."""
-    if getattr(source, "relation", None) in ONE_DIRECTION:
+def require_both_directions(
+    source: object, reason: str = "the risk of a test depends on both directions"
+) -> None:
+    """`ValueError` if `source` covers one direction: "add", "remove", or a pair's own."""
+    relation, reverse = (getattr(source, name, None) for name in ("relation", "reversed"))
+    if relation in ONE_DIRECTION:
+        raise ValueError(f"relation must be 'add_remove' here, got {relation!r}: {reason}")
+    if callable(reverse) and reverse() is not source:
         raise ValueError(
-            f"relation must be 'add_remove' here, got {getattr(source, 'relation', None)!r}: the "
-            "risk of a test depends on both directions"
+            f"{type(source).__name__} is a pair in one direction, and {reason}: write "
+            "dp.privacy_loss(pair)"
         )
 
 

@@ -71,6 +71,7 @@ def to_approx(guarantee: Guarantee, delta: ArrayLike) -> ApproxDP:
     >>> print(f"{dp.to_approx(dp.GDP(1.0), 1e-5).epsilon_bound:.4f}")
     4.3772
     """
+    require_both_directions(guarantee, "an ApproxDP holds in both directions")
     return ApproxDP(guarantee.epsilon(delta), checks.probability("delta", delta))
 
 
@@ -179,7 +180,7 @@ def to_rdp(source: Guarantee | HasRenyi, order: ArrayLike) -> RDP:
             epsilon, order = xp.broadcast_arrays(epsilon[..., None], order)
             return RDP(order, _renyi_of_pure(epsilon, order))
         case HasRenyi():
-            require_both_directions(source)
+            require_both_directions(source, "an RDP bounds the divergences of both directions")
             by_order = vmap(source.renyi)(xp.moveaxis(order, -1, 0))
             value = xp.moveaxis(by_order, 0, -1)
             return RDP(order, round_up(value, _RENYI_ULPS))

@@ -240,7 +240,7 @@ WRONG = [
 
 @pytest.mark.parametrize("case", RIGHT)
 def test_a_right_lattice_is_exact(case):
-    lower, upper = (COUNT * dp.privacy_loss(answer(*case))).bounds(EPSILON)
+    lower, upper = (COUNT * dp.privacy_loss(answer(*case), "remove")).bounds(EPSILON)
     known = truth(case[0], case[1], COUNT, EPSILON)
     assert known * (1 - 1e-9) <= lower <= known <= upper <= known * (1 + 1e-9)
 
@@ -260,7 +260,7 @@ def test_in_a_trace_a_wrong_lattice_claims_nothing():
     @jax.jit
     def log_delta(unit):
         pair = Answer(jnp.array(0.75), jnp.array(0.25), unit, jnp.array(0.0))
-        return (COUNT * dp.privacy_loss(pair)).log_delta(EPSILON)
+        return (COUNT * dp.privacy_loss(pair, "remove")).log_delta(EPSILON)
 
     known = np.log(truth(0.75, 0.25, COUNT, EPSILON))
     assert not log_delta(1.0) < known  # Renyi divergences do not read the lattice.
@@ -270,18 +270,22 @@ def test_in_a_trace_a_wrong_lattice_claims_nothing():
 @pytest.mark.parametrize(("often", "rarely"), [pytest.param(0.9, 0.3, marks=LONG), (0.75, 0.25)])
 def test_kinks_without_atoms_are_atoms_anywhere(often, rarely):
     pair = answer(often, rarely, np.nan, kind="kinks")
-    loss = COUNT * dp.privacy_loss(pair)
+    loss = COUNT * dp.privacy_loss(pair, "remove")
     lower, upper = loss.bounds(EPSILON)
     known = truth(often, rarely, COUNT, EPSILON)
     assert lower <= known <= upper <= float(loss.delta(EPSILON)) * (1 + 1e-6) <= 1.001 * known
-    sampled = dp.privacy_loss(Poisson(pair, jnp.array(0.2), jnp.array(0.0)))
+    sampled = dp.privacy_loss(Poisson(pair, jnp.array(0.2), jnp.array(0.0)), "remove")
     assert 0.0 < float((COUNT * sampled).delta(1.0)) < float(loss.delta(1.0))
 
 
 def test_the_worse_direction_of_an_asymmetric_pair():
+    """It counts unless one direction is requested, and under "replace_one" as well."""
     pair = answer(0.9, 0.3, np.nan, kind="kinks")
-    one, other = (float((COUNT * dp.privacy_loss(x)).delta(6.0)) for x in (pair, pair.reversed()))
-    both = float((COUNT * dp.privacy_loss(pair, relation="add_remove")).delta(6.0))
+    one, other, both, replaced, default = (
+        float((COUNT * dp.privacy_loss(pair, relation)).delta(6.0))
+        for relation in ("remove", "add", "add_remove", "replace_one", None)
+    )
+    assert both == replaced == default
     assert one != other
     assert both == pytest.approx(max(one, other), rel=1e-9)
     assert truth(0.9, 0.3, COUNT, 6.0) <= one <= truth(0.9, 0.3, COUNT, 6.0) * 1.001

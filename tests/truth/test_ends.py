@@ -196,7 +196,7 @@ def given_law(rng):
     """Any masses under P and Q; the logarithms' differences are the losses."""
     p, q = rng.dirichlet(np.ones(4), 2).tolist()
     atoms = [(mp.mpf(a), mp.mpf(b)) for a, b in zip(p, q, strict=True)]
-    return dp.PrivacyLoss.from_pmf(np.log(p) - np.log(q), p, q), atoms
+    return dp.PrivacyLoss.from_pmf(np.log(p) - np.log(q), p, q, "remove"), atoms
 
 
 def sampled_lattice(rng):

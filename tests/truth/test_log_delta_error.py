@@ -148,7 +148,7 @@ def of_binomial(epsilon_of_one, q, count, epsilon):
 def test_smoothed_atoms_only_raise_delta(one, q, count, epsilon):
     exact = of_binomial(one, q, count, epsilon)
     pair = Poisson(dp.RandomisedResponse(one, 2.0), jnp.asarray(q), jnp.zeros(()))
-    loss = count * dp.privacy_loss(pair)
+    loss = count * dp.privacy_loss(pair, "remove")
     value, error = float(loss.log_delta(epsilon)), float(loss.log_delta_error(epsilon))
     assert value - error <= exact <= value
     assert error < 1e-3

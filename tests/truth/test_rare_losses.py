@@ -35,10 +35,11 @@ def small(large):
 
 def composition(sure, large):
     """So many releases of the sure loss, and of a law with large ones."""
-    certain = dp.PrivacyLoss.from_pmf([SURE], [1.0], [math.exp(-SURE)])
+    certain = dp.PrivacyLoss.from_pmf([SURE], [1.0], [math.exp(-SURE)], "remove")
     losses = np.array([small(large), *large])
     masses = np.array([1.0 - sum(large.values()), *large.values()])
-    return sure * certain + RARE * dp.PrivacyLoss.from_pmf(losses, masses, masses * np.exp(-losses))
+    masses_q = masses * np.exp(-losses)
+    return sure * certain + RARE * dp.PrivacyLoss.from_pmf(losses, masses, masses_q, "remove")
 
 
 def truth(sure, large, epsilon):

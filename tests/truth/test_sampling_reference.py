@@ -66,8 +66,7 @@ def loss_of(row):
             group_size=size,
         )
         return dp.privacy_loss(mechanism)
-    loss = dp.privacy_loss(pair.reversed() if row["direction"] == "add" else pair)
-    return loss
+    return dp.privacy_loss(pair, "add" if row["direction"] == "add" else "remove")
 
 
 def binomial(size, q):

@@ -12,7 +12,6 @@ import pytest
 
 import jaxdp as dp
 from jaxdp._core.files import Format, sealed, unsealed
-from jaxdp.dominating_pair.finite import finite_pair
 
 FORM = Format("jaxdp-privacy-loss")
 
@@ -147,7 +146,7 @@ def test_missing_mass_counts_in_every_release(lacks):
     losses, p, q = law(lacks)
     lacking = 1 - sum(map(Fraction, p))
     assert lacking > 0
-    each = dp.PrivacyLoss.from_pmf(losses, p, q)
+    each = dp.PrivacyLoss.from_pmf(losses, p, q, "remove")
     for number in NUMBERS:
         # Beyond all finite losses only infinite ones are left.
         found = float((number * each).log_delta(1.2 * number))
@@ -166,19 +165,21 @@ def test_what_rounding_explains_is_none():
 
 def test_the_exchanged_pair_has_what_q_lacks():
     losses, p, q = law(0.0, 8.9e-16)
-    each = dp.PrivacyLoss.from_pmf(losses, p, q)
+    each = dp.PrivacyLoss.from_pmf(losses, p, q, "remove")
     lacking = 1 - sum(map(Fraction, q))
     assert float((1000 * each).log_delta(1200.0)) == -math.inf
-    exchanged = dp.privacy_loss(finite_pair(losses, p, q).reversed())
+    exchanged, both = (dp.PrivacyLoss.from_pmf(losses, p, q, x) for x in ("add", "add_remove"))
     for number in NUMBERS:
-        found = mp.mpf(float((number * exchanged).log_delta(1.2 * number)))
+        found, worse = (float((number * x).log_delta(1.2 * number)) for x in (exchanged, both))
+        assert found == worse
+        found = mp.mpf(found)
         truth = log_of_one(lacking, number)
         assert truth <= found <= truth + 1e-13 * (1 + abs(truth))
 
 
 def test_bounds_hold_on_both_sides():
     losses, p, q = law(8.9e-16)
-    each = dp.PrivacyLoss.from_pmf(losses, p, q)
+    each = dp.PrivacyLoss.from_pmf(losses, p, q, "remove")
     lacking = 1 - sum(map(Fraction, p))
     for number in (2, 1000):
         lower, upper = (float(x) for x in (number * each).bounds(1.2 * number))

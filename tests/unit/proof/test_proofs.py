@@ -122,7 +122,7 @@ def test_discrete_noises_and_staircases():
 def test_losses_off_a_lattice():
     """By all sums of three losses."""
     p, q = np.array([0.125, 0.375, 0.5]), np.array([0.25, 0.5, 0.25])
-    loss = dp.PrivacyLoss.from_pmf(np.log(p / q), p, q)
+    loss = dp.PrivacyLoss.from_pmf(np.log(p / q), p, q, "remove")
     pair = json.loads(loss.to_json())["terms"][0]["pair"]
     atoms = [
         (exact(float.fromhex(x)), exact(float.fromhex(m)))

@@ -209,7 +209,7 @@ def test_the_direction_is_that_of_the_relation(relation):
 
 @pytest.mark.parametrize("relation", ["add_remove", "zero_out", "replace_one"])
 def test_the_worse_direction_is_proved(relation):
-    """delta(.6): the pair says .7 - .3 e^.6, its exchange .7 - .1 e^.6, which is more."""
+    """delta(.6): the pair says .9 - .3 e^.6, its exchange .7 - .1 e^.6, which is more."""
     pair = finite(np.log([0.1 / 0.7, 0.9 / 0.3]), [0.1, 0.9], 0.0, 0.0)
     proof = dp.verify(sealed(FORM, body(pair, relation)), 0.6, 0.6)
     truth = 0.7 - 0.1 * math.exp(0.6)
