@@ -11,6 +11,21 @@ from jaxdp import __version__
 
 # The modules whose `register` adds commands, in the order of `jaxdp --help`.
 COMMANDS = (*("dpsgd", "tables", "plans", "ledgers", "proofs", "audits", "demonstration"),)
+# An example at the end of each command's help.
+_TRAINING = "--dataset-size 60000 --batch-size 256 --epochs 15"
+EXAMPLES = {
+    "epsilon": f"--noise-multiplier 1.1 --delta 1e-5 {_TRAINING}",
+    "delta": "--noise laplace:10 --times 100 --noise gaussian:5 --times 1 --epsilon 2",
+    "calibrate": f"--epsilon 2 --delta 1e-5 {_TRAINING}",
+    "statement": f"--noise-multiplier 1.1 --delta 1e-5 {_TRAINING}",
+    "release": "data.csv --plan plan.toml --output table.csv",
+    "check": "plan.toml data.csv",
+    "plan": "data.csv --output plan.toml",
+    "ledger": "budget.ledger --create --rho 0.5",
+    "verify": "loss.json --epsilon 1.5 --delta 1e-5",
+    "audit": "outputs.csv --epsilon 1 --first with --second without",
+    "demo": "--output figures",
+}
 # The one that runs without JAX and NumPy, by the name that is typed.
 STANDALONE = {"verify": "proofs"}
 
@@ -49,4 +64,6 @@ def build_app(typer: Any, commands: tuple[str, ...] = COMMANDS) -> Any:
 
     for name in commands:
         importlib.import_module(f"jaxdp.cli.{name}").register(app)
+    for command in app.registered_commands:
+        command.epilog = f"Example: jaxdp {command.name} {EXAMPLES[command.name]}"
     return app

@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    out: Annotated[Path, typer.Option(help="Folder for demo.png and demo.json.")] = Path(),
+    output: Annotated[Path, typer.Option(help="Folder for demo.png and demo.json.")] = Path(),
     as_json: AsJson = False,
 ) -> None:
     """Sweep DP-SGD, calibrate i.n.i.d. noise, train a private LASSO and logistic regression."""
@@ -25,7 +25,7 @@ def run(
         library()
         from jaxdp import demo
 
-        return demo.main(out, say, progress=not as_json)
+        return demo.main(output, say, progress=not as_json)
 
     report = exit_on_error("demo", work)
     if as_json:

@@ -22,6 +22,11 @@ from jaxdp.cli.base import (
     wrapped,
 )
 
+# Names of noises whose parameters are numbers.
+NOISES = (
+    *("gaussian", "laplace", "truncated_laplace", "flipped_huber", "offset_gaussian", "subbotin"),
+    *("staircase", "discrete_gaussian", "discrete_laplace"),
+)
 NoiseMultiplier = Annotated[
     float, typer.Option(help="Standard deviation of the noise divided by the clipping norm.")
 ]
@@ -66,7 +71,8 @@ class Source:
     noise: Annotated[
         list[str] | None,
         typer.Option(
-            help="Instead, a noise and its parameters, as laplace:10; can be repeated.",
+            help="Instead, a noise and its parameters, as laplace:10; can be repeated. "
+            f"Names: {', '.join(NOISES)}.",
             metavar="NOISE",
         ),
     ] = None
@@ -186,7 +192,7 @@ def _noise_of(text: str) -> Any:
         raise ValueError(f"--noise must have its parameters, as laplace:10: {error}") from None
     raise ValueError(
         f"--noise must be a noise and its parameters, as laplace:10 or discrete_gaussian:3, got "
-        f"{text!r}"
+        f"{text!r}; names are {', '.join(NOISES)}"
     )
 
 

@@ -41,7 +41,7 @@ def refuse_shuffled(*numbers: ArrayLike) -> NoReturn:
                 f" (at delta {delta:g} epsilon is at least {lower:.4g} and at most {upper:.4g})"
             )
     raise ValueError(
-        "sampling must not be 'shuffle': for shuffled batches of a fixed size no useful bound is "
+        "sampling must not be 'shuffled': for shuffled batches of a fixed size no useful bound is "
         f"known{bounds}; see dp.dpsgd.shuffled_bounds. Train with sampling='random_allocation' "
         "(each record joins one random step of every epoch) or 'truncated' instead"
     )

@@ -35,6 +35,18 @@ def test_examples(document):
     assert runner.summarize().failed == 0
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_no_wrapped_line_begins_a_list(document):
+    """A line of a paragraph that begins with "1." or "1)", a mark of a heading or of a quote."""
+    markdown = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
+    lines = document.read_text().splitlines()
+    for token in markdown.parse(document.read_text()):
+        if token.type in ("ordered_list_open", "blockquote_open", "heading_open"):
+            before = lines[token.map[0] - 1] if token.map[0] else ""
+            assert not before.strip() or token.level, lines[token.map[0]]
+            assert token.markup not in ("=", "-"), lines[token.map[0]]
+
+
 def test_its_make_targets_exist():
     makefile = (ROOT / "Makefile").read_text()
     for document in ("README.md", "CONTRIBUTING.md"):
@@ -173,7 +185,7 @@ def test_it_runs_without_any_download(bundled, tmp_path, monkeypatch):
 def test_the_command():
     code = "import sys; from jaxdp.cli import main; main()"
     assert "demo" in run(code, "--help")
-    done = process("-c", code, "demo", "--out", "/dev/null/no")
+    done = process("-c", code, "demo", "--output", "/dev/null/no")
     assert done.returncode == 1
     assert done.stderr.startswith("jaxdp demo: ")
     assert len(done.stderr.strip().splitlines()) == 1

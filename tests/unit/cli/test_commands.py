@@ -8,7 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 import jaxdp as dp
-from jaxdp.cli import build_app
+from jaxdp.cli import EXAMPLES, build_app
+from jaxdp.cli.dpsgd import NOISES, _noise_of
 
 TRAINING = ["--sampling-prob", "0.01", "--steps", "1000"]
 
@@ -103,3 +104,23 @@ def test_unknown_options_are_bad_use(run):
     assert run("epsilon", "--nosuch").exit_code == 2
     asked = ["epsilon", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING]
     assert run(*asked, "--relation", "other").exit_code == 2
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_the_example_of_a_help_is_a_command(run, name):
+    command = typer.main.get_command(build_app(typer)).commands[name]
+    with command.make_context(name, EXAMPLES[name].split()) as context:
+        assert context.args == []
+    shown = " ".join(run(name, "--help").stdout.split())
+    assert f"Example: jaxdp {name} {EXAMPLES[name]}"[:40] in shown
+
+
+def test_every_noise_of_the_help_can_be_asked_about(run):
+    parameters = {1: "3", 2: "3,1", 3: "1,1,0.3"}
+    two = ("truncated_laplace", "flipped_huber", "offset_gaussian", "subbotin")
+    for name in NOISES:
+        text = f"{name}:{parameters[3 if name == 'staircase' else 2 if name in two else 1]}"
+        told = run("delta", "--noise", text, "--epsilon", "1", "--json")
+        assert told.exit_code == 0, told.output
+    with pytest.raises(ValueError, match="names are gaussian, laplace, truncated_laplace"):
+        _noise_of("normal:1")
