@@ -20,7 +20,7 @@ from benchmarks.reproductions import cylinder_bands, proximal_descent
 from benchmarks.reproductions import figures_of_slides as slides
 from benchmarks.reproductions.figure_parts import DELTA, EPSILONS, LOOKS, finished, panels, stored
 from jaxdp import demo
-from jaxdp.design.sensitivity import gini, sensitivity_profile
+from jaxdp.design.sensitivity import sensitivity_profile
 from jaxdp.plot.style import COLOURS, DASHES, styled
 from jaxdp.solvers import L1, glm
 
@@ -73,6 +73,15 @@ def inid_laplace() -> Any:
     No difference known: 11.8, 27.4 and 82.7 % below equal scales at K = 20.
     """
     return squared_errors("laplace", dp.PureDP(EPSILONS), dp.PureDP(1.0))
+
+
+def gini(sensitivities: Any) -> float:
+    """2 sum_i i l_(i) / (K sum l) - (K + 1) / K: 0 for equal ones, 1 - 1/K where one is not 0."""
+    ordered = np.sort(np.asarray(sensitivities))
+    rank = np.arange(1.0, ordered.size + 1.0)
+    return float(
+        np.sum((2.0 * rank - ordered.size - 1.0) * ordered) / (ordered.size * ordered.sum())
+    )
 
 
 def inid_gini() -> Any:

@@ -79,7 +79,7 @@ def plan(
     if not silent:
         scales = checks.noise_scale("scales", round_up(sensitivities / made_for, 8))
     schedule = sequence, xp.ones(coordinates), xp.ones(passes), clip
-    words = "average", "replace_one", "exact", release
+    words = "average", "replace_one", release
     return Plan(*schedule, sensitivities, scales, base, None, records, *words)
 
 

@@ -49,7 +49,7 @@ def accounting() -> dict[str, Any]:
             *((f"flipped Huber {a:g}", dp.FlippedHuber(a, 1.0)) for a in (0.1, 0.5, 3.0, 10.0)),
         ):
             visits = jnp.full(8, updates / 8.0)
-            factor = least_factor(noise, jnp.ones(8), visits, budget, None, "exact")
+            factor = least_factor(noise, jnp.ones(8), visits, budget, None)
             row[name] = float(factor) * float(jnp.sqrt(noise.variance()))
         deviations[str(updates)] = row
     made: Any = coordinate_descent.plan(
@@ -61,12 +61,12 @@ def accounting() -> dict[str, Any]:
         relation="replace_one",
         order="cyclic",
     )
-    zcdp = dataclasses.replace(made, accounting="zcdp")
+    zcdp = dp.ZCDP(0.0, made.rho)
     return {
         "mu": float(level.mu),
         "rho": float(level.mu) ** 2 / 2,
         "scale_over_sensitivity_400": float(1 / made.ratios[0]),
-        "delta_of_the_same_noise_by_zcdp": float(zcdp.guarantee.delta(1.0)),
+        "delta_of_the_same_noise_by_zcdp": float(zcdp.delta(1.0)),
         "standard_deviation_over_sensitivity": deviations,
     }
 
@@ -187,7 +187,7 @@ def families(job: Regression) -> dict[str, Any]:
         ("laplace", dp.Laplace(1.0)),
     ):
         updates = jnp.full(1, 50.0 * exact.design.shape[0])
-        factor = least_factor(noise, jnp.ones(1), updates, budget, None, "exact")
+        factor = least_factor(noise, jnp.ones(1), updates, budget, None)
         many = jax.tree.map(lambda x: jnp.broadcast_to(x, keys.shape), noise)
         scaled = dataclasses.replace(made, noise=many, scales=made.sensitivities * factor)
         rows[name] = regressions.summary(regressions.relative_errors(single, best, scaled, keys))

@@ -47,29 +47,6 @@ def sensitivity_profile(name: str, count: int, norm: ArrayLike | None = None) ->
     return profile * (checks.nonnegative("norm", norm) / xp.linalg.norm(profile))
 
 
-def gini(sensitivities: ArrayLike) -> Reals:
-    """The Gini coefficient of sensitivities: 0 for equal ones, 1 - 1/K where all but one are 0.
-
-    Args:
-        sensitivities: (..., K), 0 or more.
-
-    Returns:
-        The coefficient over the last axis; NaN where all are zero.
-
-    2 sum_i i l_(i) / (K sum l) - (K + 1) / K, l_(1) <= ... <= l_(K).
-
-    >>> from jaxdp.design.sensitivity import gini
-    >>> float(gini([1.0, 2.0, 3.0, 4.0]))
-    0.25
-    """
-    ordered = xp.sort(checks.nonnegative("sensitivities", sensitivities), axis=-1)
-    count = ordered.shape[-1]
-    rank = xp.broadcast_to(xp.arange(1.0, count + 1.0), ordered.shape)
-    return xp.sum((2.0 * rank - count - 1.0) * ordered, axis=-1) / (
-        count * xp.sum(ordered, axis=-1)
-    )
-
-
 @final
 @in_float64
 @pytree

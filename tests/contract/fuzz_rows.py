@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 import jaxdp as dp
-from jaxdp.design.sensitivity import gini, sensitivity_profile
+from jaxdp.design.sensitivity import sensitivity_profile
 from jaxdp.solvers.problems import Smoothness
 
 KEY = jax.random.key(0)
@@ -88,7 +88,6 @@ def design_rows() -> list[Row]:
             lambda s, v: dp.expected_error(dp.Laplace(s)).smallest_value(v),
             "scale:scale relative_error:scale"),
         row("optimal.staircase_split", dp.optimal.staircase_split, "epsilon:moderate"),
-        row("gini", gini, "sensitivities:vector", has_shapes=False),
         row("sensitivity_profile", lambda n: sensitivity_profile("linear", n), "count:size",
             has_shapes=False),
         row("allocation_error", lambda s: dp.allocation_error("laplace", s), "scales:vector",

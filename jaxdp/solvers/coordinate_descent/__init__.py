@@ -6,8 +6,6 @@ coordinates, steps, thresholds and noise scales, calibrated to the visits that t
 privately as the descent goes, and their choice is accounted for (`GreedyPlan`).
 """
 
-from jaxdp.solvers.coordinate_descent.accounting import ACCOUNTING as ACCOUNTING
-from jaxdp.solvers.coordinate_descent.accounting import update_budget as update_budget
 from jaxdp.solvers.coordinate_descent.defaults import Defaults as Defaults
 from jaxdp.solvers.coordinate_descent.defaults import GreedyDefaults as GreedyDefaults
 from jaxdp.solvers.coordinate_descent.defaults import defaults as defaults

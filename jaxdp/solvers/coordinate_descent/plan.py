@@ -8,9 +8,7 @@ order: the sequence is drawn from the key, independently of the data ("greedy": 
 allocation, with l_j the sensitivity: scale_j^2 proportional to l_j sqrt(M_j + l2) ("winid", least
     noise in the objective; l2 belongs to the penalty), l_j^2 ("spr", Mangold et al.: equal cost per
     update), l_j ("inid", the i.n.i.d. paper: least total variance), 1 ("iid").
-noise: a log-concave one is scaled, as FlippedHuber(a, 1.0); an optimised `Histogram` is laid over
-    each update as it was made for its sensitivity, and must meet the budget as it is (see
-    `update_budget`).
+noise: a log-concave one, which is scaled, as FlippedHuber(a, 1.0).
 
 Choosing step, clip or passes by looking at results on the records is not covered by the budget.
 """
@@ -31,16 +29,14 @@ from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import round_up
-from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, excess_log_delta
+from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn, as_drawn, left_for_exact
-from jaxdp.noise.base import Noise, exp_up
+from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent.accounting import (
-    ACCOUNTING,
     Spent,
-    checked_histogram,
     composed,
     least_factor,
 )
@@ -81,7 +77,6 @@ class Plan:
     records: int | None = static()  # that the sensitivities hold for; None without noise
     iterate: str = static()
     relation: str = static()
-    accounting: str = static()
     release: str = static(default="lattice")
 
     @property
@@ -121,7 +116,7 @@ class Plan:
             assert self.noise.certificate is not None
             ratios = xp.full_like(ratios, self.noise.certificate.sensitivity)
         before = None if self.spent is None else self.spent.exact
-        exact = composed(self.noise, ratios, self.visits, before, self.accounting)
+        exact = composed(self.noise, ratios, self.visits, before)
         return Drawn(exact, self.sampling_error)
 
 
@@ -139,7 +134,6 @@ def plan(
     updates: int | None = None,
     allocation: str = "winid",
     noise: str | Noise = "gaussian",
-    accounting: str = "exact",
     iterate: str = "last",
     penalty: Penalty | None = None,
     spent: Drawn | Spent | None = None,
@@ -158,8 +152,7 @@ def plan(
         step: steps are step / M_j; a number, or a function of the pass, as optax schedules are.
         order: "permutation" (its first `updates`), "cyclic", "iid" (with replacement) or "greedy".
         allocation: of the noise, "winid", "spr", "inid" or "iid"; "winid" uses `penalty`.
-        noise: "gaussian", "laplace", a log-concave noise (scaled) or a `Histogram` (as it is).
-        accounting: "exact" (GDP for Gaussian noise, the privacy loss for others) or "zcdp".
+        noise: "gaussian", "laplace" or a log-concave noise, which is scaled.
         iterate: "last", or "average": each pass ends in the mean of its iterates.
         penalty, spent: the problem's; the cost of `private_smoothness`, a part of the budget.
         key: of the order, which is drawn here.
@@ -175,12 +168,12 @@ def plan(
     [0.0667 0.1335]
     """
     budget = as_budget(budget)
-    _check_choices(relation, order, allocation, accounting, iterate)
+    _check_choices(relation, order, allocation, iterate)
     curvature = public_values(smoothness, spent)
     records, passes = _counts(records, passes)
     steps = steps_of(curvature, step, passes)
     clips = _clips(curvature, clip, records, relation)
-    before, words = spent and as_drawn(spent), (records, iterate, relation, accounting, release)
+    before, words = spent and as_drawn(spent), (records, iterate, relation, release)
     if order == "greedy":
         return planned(budget, steps[0], clips, (passes, updates), before, words, (noise, step))
     sequence = sequence_of(order, passes, len(curvature), updates, key)
@@ -210,45 +203,24 @@ def _calibrated(shaped: Plan, budget: Budget) -> Plan:
     """The plan, whose scales are known up to a factor, with the least that keeps the budget."""
     budget = left_for_exact(budget, shaped.sampling_error)
     base, shape, sensitivities = shaped.noise, shaped.scales, shaped.sensitivities
-    if isinstance(base, Histogram):
-        made_for = checked_histogram(base, shape, sensitivities)
-        return _within(budget, _scaled(shaped, round_up(sensitivities / made_for, 8)))
     ratios, spent = sensitivities / shape, None if shaped.spent is None else shaped.spent.exact
-    factor = least_factor(base, ratios, shaped.visits, budget, spent, shaped.accounting)
+    factor = least_factor(base, ratios, shaped.visits, budget, spent)
     if checks.is_concrete(factor) and not bool(xp.all(xp.isfinite(factor))):
         raise ValueError(
             f"budget must be one that {type(base).__name__} noise can meet"
             f"{' beside the spent budget' if spent is not None else ''}, got epsilon "
             f"{budget.epsilon}, delta {budget.delta}"
         )
-    return _scaled(shaped, round_up(shape * factor, 8))
-
-
-def _scaled(plan: Plan, scales: Vector) -> Plan:
+    scales = round_up(shape * factor, 8)
     scales = checks.noise_scale("scales of the noise for this clip", scales)
-    return dataclasses.replace(plan, scales=scales)
+    return dataclasses.replace(shaped, scales=scales)
 
 
-def _check_choices(
-    relation: str, order: str, allocation: str, accounting: str, iterate: str
-) -> None:
+def _check_choices(relation: str, order: str, allocation: str, iterate: str) -> None:
     checks.one_of("relation", relation, SOLVER_RELATIONS)
     checks.one_of("order", order, ORDERS)
     checks.one_of("allocation", allocation, ALLOCATIONS)
-    checks.one_of("accounting", accounting, ACCOUNTING)
     checks.one_of("iterate", iterate, ITERATES)
-
-
-def _within(budget: Budget, plan: Plan) -> Plan:
-    """The plan, if exact draws of the noise that it was given keep the budget."""
-    spent = plan.guarantee.exact.log_delta(budget.epsilon)
-    if not bool(excess_log_delta(spent, budget.delta) <= 0):
-        raise ValueError(
-            f"noise must keep {plan.sequence.size} updates within the budget, got delta "
-            f"{float(exp_up(spent)):.3g} at epsilon {float(budget.epsilon):g}: "
-            "make it for `update_budget`"
-        )
-    return plan
 
 
 @in_float64
@@ -277,5 +249,5 @@ def noiseless_plan(
     return Plan(
         sequence, checks.positive("step", step) / curvature, xp.ones(passes), unbounded,
         unbounded, xp.zeros_like(curvature), Gaussian(1.0), None,
-        None, "last", "replace_one", "exact",
+        None, "last", "replace_one",
     )  # fmt: skip

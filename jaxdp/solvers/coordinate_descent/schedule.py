@@ -126,8 +126,12 @@ def noise_of(noise: str | Noise, release: str) -> Noise:
     """The noise that the scales multiply, one that can be drawn as `release` says."""
     if isinstance(noise, str):
         return noise_of(scaled(checks.one_of("noise", noise, NOISES), 1.0), release)
-    # Their largest shift is their worst; that of a `Histogram` is composed.
     require_drawable(noise, exact=True, reals=True)
+    if not noise.log_concave:
+        raise ValueError(
+            f"noise must be log-concave, so that its largest shift is its worst, got "
+            f"{type(noise).__name__}"
+        )
     if any(jnp.ndim(leaf) for leaf in jax.tree.leaves(noise)):
         raise ValueError("noise must have scalar parameters: the plan scales it")
     lattice.require(release, noise)

@@ -18,4 +18,3 @@ from jaxdp.solvers.covariance.release import goe_noise as goe_noise
 from jaxdp.solvers.covariance.release import principal_subspace as principal_subspace
 from jaxdp.solvers.covariance.release import release as release
 from jaxdp.solvers.covariance.release import second_moment as second_moment
-from jaxdp.solvers.covariance.release import subspace_recovery_error as subspace_recovery_error

@@ -41,7 +41,6 @@ class Plan:
     scales: Vector  # (off the diagonal, on it): the noise's scale parameter, of the mean
     ratio: Reals  # of the whole release: mu of the Gaussian, sum of shift / scale of the Laplace
     row_bound: Reals
-    entry_bounds: Vector | None  # (off, on): bounds of the entries of each x x^T, if clipped
     dimension: int = static()
     records: int = static()
     family: str = static()
@@ -71,7 +70,6 @@ def plan(
     row_bound: ArrayLike = 1.0,
     method: str = "goe",
     family: str = "gaussian",
-    entry_bounds: ArrayLike | None = None,
     release: str = "lattice",
 ) -> Plan:
     """The noise on a private second moment that meets a budget, decided before a row is read.
@@ -85,10 +83,9 @@ def plan(
         row_bound: of the norm of a row; longer ones are shortened.
         method: "goe" (Gaussian only), see the module. "iid": equal noise on all entries of the
             upper triangle, at its joint sensitivity. "inid": the closed forms of `allocate` there,
-            where every entry is taken to reach its own bound at once.
+            where every entry is taken to reach its bound, row_bound^2 (1/2, 1), at
+            once.
         family: "gaussian" or "laplace".
-        entry_bounds: of "inid", (off, diagonal), to which each row's products are clipped; the
-            bounds that hold anyway if None, row_bound^2 (1/2, 1).
         release: "lattice", or "float": noise whose last bits leak, for research.
 
     Returns:
@@ -103,7 +100,7 @@ def plan(
     [0.0373 0.0528]
     """
     budget = budget if isinstance(budget, GDP) else as_budget(budget)
-    _check_choices(method, family, relation, entry_bounds)
+    _check_choices(method, family, relation)
     lattice.require(release, scaled(family, 1.0))
     dimension = checks.positive_integer("dimension", dimension)
     records = checks.positive_integer("records", records)
@@ -111,38 +108,28 @@ def plan(
         budget = left_for_exact(budget, _sampling_error(dimension, release))
     bound = checks.real("row_bound", row_bound, 0.0, LARGEST, open_lower=True)
     level = level_of(family, budget)
-    clipped = None if entry_bounds is None else _entry_bounds(entry_bounds)
     share, is_replaced = share_of_mean(records), relation == "replace_one"
     if method == "inid":
-        bounds = jnp.array([0.5, 1.0]) * (bound**2 * share) if clipped is None else clipped * share
+        bounds = jnp.array([0.5, 1.0]) * (bound**2 * share)
         scales = _scales_by_entry(family, bounds, dimension, is_replaced, budget)
     else:
         shape = jnp.array([jnp.sqrt(0.5), 1.0]) if method == "goe" else jnp.ones(2)
         size = _joint_shift(family, bound**2 * share, dimension, is_replaced)
         scales = round_up(shape * size / level, 8)
     scales = checks.noise_scale("scales of the noise for this row_bound and budget", scales)
-    return Plan(scales, level, bound, clipped, dimension, records, family, relation, release)
+    return Plan(scales, level, bound, dimension, records, family, relation, release)
 
 
 def _sampling_error(dimension: int, release: str) -> Reals:
     return lattice.sampling_error(dimension * (dimension + 1) / 2, release)
 
 
-def _check_choices(method: str, family: str, relation: str, entry_bounds: ArrayLike | None) -> None:
+def _check_choices(method: str, family: str, relation: str) -> None:
     checks.one_of("method", method, METHODS)
     checks.one_of("family", family, FAMILIES)
     checks.one_of("relation", relation, SOLVER_RELATIONS)
     if method == "goe" and norm_of(family) != 2:
         raise ValueError(f"method 'goe' is Gaussian, got family {family!r}")
-    if entry_bounds is not None and method != "inid":
-        raise ValueError(f"entry_bounds belong to method 'inid', got method {method!r}")
-
-
-def _entry_bounds(entry_bounds: ArrayLike) -> Vector:
-    bounds = checks.real("entry_bounds", entry_bounds, 0.0, LARGEST, open_lower=True)
-    if bounds.shape != (2,):
-        raise ValueError(f"entry_bounds must be (off, diagonal), got {entry_bounds}")
-    return bounds
 
 
 def _scales_by_entry(

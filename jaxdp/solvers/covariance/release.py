@@ -7,13 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, Shape, Vector
+from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp.design.families import norm_of, scaled
 from jaxdp.solvers import lattice
 from jaxdp.solvers.covariance.plan import LARGEST, Plan
@@ -66,8 +65,7 @@ def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
     """The private second moment of rows, symmetric; it may have negative eigenvalues.
 
     Args:
-        features: rows, (n, d). Longer ones are shortened to `row_bound`, products clipped if the
-            plan says so.
+        features: rows, (n, d). Longer ones are shortened to `row_bound`.
         plan: made by `covariance.plan` for n and d.
         key: of the noise: use it once and keep it secret.
 
@@ -111,8 +109,7 @@ def second_moment(features: Reals, plan: Plan) -> Reals:
         plan: made by `covariance.plan`.
 
     Returns:
-        The matrix, (d, d), of rows shortened to `row_bound`, and products clipped if the plan says
-        so.
+        The matrix, (d, d), of rows shortened to `row_bound`.
 
     Other shapes than the plan's: `ValueError`.
 
@@ -125,15 +122,7 @@ def second_moment(features: Reals, plan: Plan) -> Reals:
     """
     _require_shape(features, plan)
     rows = shortened(features, plan.row_bound)
-    if plan.entry_bounds is None:
-        return rows.T @ rows / plan.records
-    rows, (off, on) = jnp.asarray(rows), plan.entry_bounds
-
-    def one_row(index: jax.Array) -> Vector:
-        bound = jnp.full(plan.dimension, off).at[index].set(on)[None]
-        return jnp.sum(jnp.clip(rows * rows[:, index, None], -bound, bound), axis=0)
-
-    return lax.map(one_row, jnp.arange(plan.dimension)) / plan.records
+    return rows.T @ rows / plan.records
 
 
 def _require_shape(features: Reals, plan: Plan) -> None:
@@ -184,24 +173,3 @@ def principal_subspace(matrix: Reals, rank: int) -> tuple[Reals, Reals]:
         raise ValueError(f"rank must lie in [1, {dimension}], got {rank}")
     values, vectors = xp.linalg.eigh(matrix)
     return values[..., ::-1][..., :rank], vectors[..., ::-1][..., :rank]
-
-
-@draws_in_float64
-def subspace_recovery_error(basis: Reals, estimate: Reals) -> Reals:
-    """The share of a subspace that an estimate of it misses: |U - V V^T U|_F / |U|_F.
-
-    Args:
-        basis: U, orthonormal, (..., d, r).
-        estimate: V, orthonormal, (..., d, r).
-
-    Returns:
-        The error, (...), in [0, 1].
-
-    >>> import jax.numpy as jnp
-    >>> from jaxdp.solvers import covariance
-    >>> error = covariance.subspace_recovery_error(jnp.eye(3)[:, :2], jnp.eye(3)[:, 1:])
-    >>> print(f"{error:.4f}")
-    0.7071
-    """
-    residual = basis - estimate @ (jnp.swapaxes(estimate, -1, -2) @ basis)
-    return jnp.linalg.norm(residual, axis=(-2, -1)) / jnp.linalg.norm(basis, axis=(-2, -1))

@@ -22,7 +22,4 @@ variation the root of half of it. N grows with L / (l + m), hence with n.
 
 from jaxdp.solvers.exponential_mechanism.plan import Plan as Plan
 from jaxdp.solvers.exponential_mechanism.plan import plan as plan
-from jaxdp.solvers.exponential_mechanism.sample import (
-    NotPrivateDiagnostics as NotPrivateDiagnostics,
-)
 from jaxdp.solvers.exponential_mechanism.sample import sample as sample

@@ -139,25 +139,13 @@ def test_entries_are_on_a_lattice_unless_floating_point_is_asked_for(family):
 
 
 @pytest.mark.float64
-def test_long_rows_are_shortened_and_products_clipped():
-    key = jax.random.key(0)
+def test_long_rows_are_shortened():
     rows = np.array([[3.0, 4.0], [0.3, -0.4]])
     made = covariance.plan(BUDGET, dimension=2, records=2, relation="add_remove")
     exact = covariance.second_moment(jnp.asarray(rows), made)
     np.testing.assert_allclose(
         exact, (np.outer([0.6, 0.8], [0.6, 0.8]) + np.outer(rows[1], rows[1])) / 2, rtol=1e-12
     )
-    clipped = covariance.plan(
-        BUDGET,
-        dimension=2,
-        records=2,
-        relation="add_remove",
-        method="inid",
-        entry_bounds=(0.1, 0.3),
-    )
-    exact = covariance.second_moment(jnp.asarray(rows), clipped)
-    np.testing.assert_allclose(exact, [[0.39 / 2, 0.0], [0.0, 0.46 / 2]], atol=1e-12)
-    assert covariance.release(rows, clipped, key).shape == (2, 2)
 
 
 def test_bad_input():
@@ -173,10 +161,7 @@ def test_bad_input():
         {"row_bound": -1.0},
         {"records": 0},
         {"dimension": -2},
-        {"entry_bounds": (0.1, 0.1)},
         {"release": "exact"},
-        {"entry_bounds": (0.1, 0.1, 0.1), "method": "inid"},
-        {"entry_bounds": (0.1, 0.0), "method": "inid"},
     ):
         with pytest.raises(ValueError, match=next(iter(bad))):
             plan(**bad)
@@ -193,15 +178,13 @@ def test_bad_input():
 
 
 @pytest.mark.float64
-def test_subspace_recovery_error():
+def test_the_principal_subspace_is_recovered():
     rng = np.random.default_rng(0)
     basis = jnp.asarray(np.linalg.qr(rng.normal(size=(6, 2)))[0])
     spectrum = jnp.asarray(basis @ np.diag([3.0, 2.0]) @ basis.T)
     values, vectors = covariance.principal_subspace(spectrum, 2)
     np.testing.assert_allclose(values, [3.0, 2.0], rtol=1e-12)
-    np.testing.assert_allclose(covariance.subspace_recovery_error(basis, vectors), 0.0, atol=1e-12)
-    other = jnp.asarray(np.linalg.svd(basis.T)[2][2:4].T)
-    np.testing.assert_allclose(covariance.subspace_recovery_error(basis, other), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(vectors @ (vectors.T @ basis), basis, atol=1e-12)
 
 
 def test_the_published_gain_is_that_of_symmetry():

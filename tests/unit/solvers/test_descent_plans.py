@@ -131,7 +131,6 @@ def test_a_budget_that_no_noise_meets():
         ({"clip": 0.0}, "clip"),
         ({"records": None}, "records"),
         ({"updates": 6}, "updates"),
-        ({"accounting": "rdp"}, "accounting"),
         ({"clip": np.ones(3)}, "clip"),
         ({"clip": np.inf}, "clip"),
         ({"records": 0}, "records"),

@@ -103,21 +103,17 @@ def test_the_chain_draws_from_the_density():
 
 
 @pytest.mark.long
-def test_on_records_it_keeps_its_bound_and_says_how_it_went():
+def test_on_records_it_keeps_its_bound():
     problem = regression(569, 10)
     made = make_plan(dimension=10, records=569)
-    theta, diagnostics = exponential_mechanism.sample(problem, made, KEY, diagnostics=True)
-    np.testing.assert_array_equal(theta.shape, (10,))
-    assert 1.0 <= diagnostics.tries < 1.5
-    assert diagnostics.r_hat.max() < 1.3
-    best = theta
+    keys = jax.random.split(KEY, 4)
+    drawn = [exponential_mechanism.sample(problem, made, key) for key in keys]
+    best = drawn[0]
+    assert best.shape == (10,)
     for _ in range(200):  # gradient descent; the minimum over the ball is not below
         best = best - 4.0 * jax.grad(problem.objective)(best)
-    gap = jnp.mean(diagnostics.objective) - problem.objective(best)
+    gap = np.mean([problem.objective(theta) for theta in drawn]) - problem.objective(best)
     assert 0.0 < gap < made.excess_risk
-    np.testing.assert_allclose(diagnostics.objective[0], problem.objective(theta), rtol=1e-12)
-    alone = exponential_mechanism.sample(problem, made, KEY)
-    assert bool(jnp.isfinite(alone).all())
 
 
 def test_the_chain_is_as_long_as_its_distance_asks():

@@ -67,7 +67,7 @@ def bayes():
 
 def moment(records):
     return covariance.Plan(
-        jnp.ones(2), jnp.ones(()), jnp.ones(()), None, 3, records, "gaussian", "add_remove"
+        jnp.ones(2), jnp.ones(()), jnp.ones(()), 3, records, "gaussian", "add_remove"
     )
 
 
@@ -187,7 +187,6 @@ def descent(**other):
 PLANS = {
     "covariance": lambda: covariance.plan(BUDGET, dimension=2, **KNOWN).guarantee,
     "descent": descent,
-    "descent, zcdp": lambda: descent(accounting="zcdp"),
     "dp_sgd": lambda: (
         dpsgd.plan(
             BUDGET, {"w": jnp.zeros(2)}, clip=1.0, sampling_prob=1.0, steps=2, dataset_size=100
