@@ -205,11 +205,7 @@ class Records:
                 )
                 yield from ((reader.line_num, row) for row in reader if not lines.is_blank(row))
         except UnicodeError:
-            line = _undecoded(file, self._encoding)
-            raise ValueError(
-                f"{file} must be text in {self._encoding}, and line {line} is not: name its "
-                "--encoding, such as cp1252 or utf-16"
-            ) from None
+            raise ValueError(_undecoded(file, self._encoding)) from None
         except csv.Error:
             raise ValueError(
                 f"{file}: a quote that begins a cell must end it, and the record that begins after "
@@ -227,12 +223,21 @@ def _with_point(cell: str) -> str:
     return cell.replace(",", ".") if _COMMA.fullmatch(cell.strip()) else cell
 
 
-def _undecoded(file: Path, encoding: str) -> int:
-    """The first line that has bytes of another encoding, or zeros."""
-    with contextlib.suppress(UnicodeError), _opened(file, encoding, "replace") as text:
-        bad = (i for i, line in enumerate(text, 1) if "\ufffd" in line or "\0" in line)
-        return next(bad, 1)
-    return 1  # UTF-16 without its mark
+def _undecoded(file: Path, encoding: str) -> str:
+    """What is wrong with the first line that has bytes of another encoding, or a NUL."""
+    line, text = 1, ""  # UTF-16 without its mark
+    with contextlib.suppress(UnicodeError), _opened(file, encoding, "replace") as lines:
+        bad = (pair for pair in enumerate(lines, 1) if "\ufffd" in pair[1] or "\0" in pair[1])
+        line, text = next(bad, (line, text))
+    if "\0" in text and "\ufffd" not in text:
+        return (
+            f"{file} must have no NUL byte, and line {line} has one: name its --encoding if it is "
+            "utf-16 or utf-32, else the file is damaged or no text: write it again"
+        )
+    return (
+        f"{file} must be text in {encoding}, and line {line} is not: name its --encoding, such as "
+        "cp1252 or utf-16"
+    )
 
 
 def require_names(file: Path, names: list[str]) -> None:

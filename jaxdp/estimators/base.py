@@ -63,6 +63,11 @@ class NotPrivateWarning(UserWarning):
     """`epsilon` is infinite, so that nothing is private."""
 
 
+_MISSING = (
+    "X contains NaN: put a public number in the place of missing values, in a pipeline with "
+    'SimpleImputer(strategy="constant", fill_value=0, keep_empty_features=True); a mean or a '
+    "median of the records would cost privacy"
+)
 # What is printed in place of a fixed integer random_state.
 HIDDEN = "hidden"
 # Said of y; no value of a record is printed.
@@ -170,6 +175,11 @@ class DPEstimator(_base.BaseEstimator):
                 stacklevel=4,
             )
             return jax.random.key(int(self.random_state))
+        if isinstance(self.random_state, np.random.Generator | np.random.BitGenerator):
+            raise ValueError(
+                "random_state must be None, for noise of the operating system, or an integer in "
+                "tests, got a generator of NumPy, which draws no private noise"
+            )
         # A generator is not used: clones copy its state and would draw the same noise, and pickles
         # would reveal the noise.
         checks.extra("sklearn.utils", "learn").check_random_state(self.random_state)
@@ -229,6 +239,8 @@ def _values_unsaid(features: Any) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
+        if "Input X contains NaN" in str(error):
+            raise ValueError(_MISSING) from None
         # For arrays, scikit-learn demands its own TypeError.
         is_table = isinstance(error, TypeError) and hasattr(features, "columns")
         if not is_table and "could not convert" not in str(error):

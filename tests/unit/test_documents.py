@@ -73,6 +73,11 @@ def test_no_example_sets_jax_to_float64():
     assert [x.name for x in pages if 'config.update("jax_enable_x64"' in x.read_text()] == []
 
 
+def test_pages_teach_plain_floats():
+    """Arrays of JAX are float32 by default: 0.3 is another number."""
+    assert [path.name for path in DOCUMENTS if "jnp.array(" in path.read_text()] == []
+
+
 def test_newcomers_first_read_what_epsilon_means():
     for page in ("README.md", "docs/start.md"):
         first = (ROOT / page).read_text().split("\n\n")[1]

@@ -82,6 +82,7 @@ REFUSED = {
         "utf-8, and line 2 is not: name",
     ),
     "wide": (f"town,age\n{SECRET},1\n".encode("utf-16"), "utf-8", "utf-8, and line 1 is not: name"),
+    "NUL": (f"a,b\n{SECRET},1\n\0,2\n", "utf-8", "must have no NUL byte, and line 3 has one"),
     "late": (f"a,b\n{SECRET},1\n".encode() * 9 + b"\xff\n", "utf-8", "and line 19 is not: name"),
     "wide without a mark": (f"town\n{SECRET}\n".encode("utf-16-le"), "utf-8", "name its --encod"),
     "narrow as wide": (

@@ -30,6 +30,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomSta
         ({"scaling_share": -0.1}, "scaling_share"),
         ({"target_bounds": (1, 0)}, "target_bounds must be finite, lower below upper"),
         ({"random_state": "hidden"}, "seed"),
+        ({"random_state": np.random.default_rng(0)}, "random_state must be None, .* of NumPy"),
+        ({"random_state": np.random.PCG64(0)}, "random_state must be None, .* of NumPy"),
         ({"clip": -1.0}, "clip"),
         ({"passes": 0}, "passes"),
         ({"alpha": -1.0}, "alpha"),
@@ -62,6 +64,17 @@ def test_bad_records():
             estimator.fit(features, labels)
     with pytest.raises(ValueError, match="sample_weight is not supported"):
         dp.DPLasso(**UNIT).fit(features, targets, sample_weight=np.ones(50))  # pyright: ignore
+
+
+@pytest.mark.parametrize("kind", [dp.DPLinearRegression, dp.DPNaiveBayes, dp.DPPCA])
+def test_missing_values_are_to_be_a_public_constant(kind):
+    features = np.zeros((20, 2))
+    features[3, 1] = np.nan
+    bounds = {"feature_bounds": (-1, 1)}
+    bounds |= {"target_bounds": (-1, 1)} if kind is dp.DPLinearRegression else {}
+    model = kind(epsilon=1.0, delta=1e-6, **bounds)
+    with pytest.raises(ValueError, match=r'contains NaN: .* SimpleImputer\(strategy="constant"'):
+        model.fit(features, np.arange(20) % 2)
 
 
 def test_no_setting_of_jax_is_needed_or_changed():
