@@ -18,6 +18,7 @@ from jaxdp._numeric.search import last_feasible, secant_bracket, secants
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.composition.privacy_loss import PrivacyLoss
+from jaxdp.design.bracket import LOWER, UPPER, bracket_of, naming
 from jaxdp.guarantee.base import (
     Budget,
     BudgetLike,
@@ -54,8 +55,8 @@ def calibrate(
     build: Callable[[Reals], HasProfile | HasZCDP],
     budget: BudgetLike | Advantage | Rate | ZCDP,
     *,
-    lower: ArrayLike = 1e-9,
-    upper: ArrayLike = 1e12,
+    lower: ArrayLike | None = None,
+    upper: ArrayLike | None = None,
     largest: bool = False,
     whole: bool = False,
 ) -> Reals:
@@ -68,10 +69,11 @@ def calibrate(
         budget: a `Budget` or (epsilon, delta), epsilon in nats, or a guarantee with one epsilon;
             `risk.Advantage` or `risk.Rate`; or a `ZCDP`, where `build` returns what `to_zcdp`
             takes; batched.
-        lower, upper: ends of the bracket that is searched, above 0; they broadcast.
+        lower, upper: ends of the bracket that is searched, above 0; they broadcast. None: 1e-9 and
+            1e12, or the last parameters that `build` takes without a `ValueError`.
         largest: find the greatest parameter, where delta grows with it (a sampling probability).
-        whole: with `largest`, find the greatest whole number (of steps: `lambda n: n * loss`);
-            `build` gets whole numbers only.
+        whole: find the least whole number, or with `largest` the greatest (of steps: `lambda n: n *
+            loss`); `build` gets whole numbers only.
 
     Returns:
         The parameter, in the common shape of budget, bracket and built objects, never on the unsafe
@@ -94,14 +96,14 @@ def calibrate(
         options: Any = {"lower": lower, "upper": upper, "largest": largest, "whole": whole}
         return budget.solved(lambda budget: calibrate(build, budget, **options), largest)
     budget = budget if isinstance(budget, ZCDP) else as_budget(budget)
-    lower, upper = _bracket(lower, upper)
-    if whole and not largest:
-        raise ValueError("whole must come with largest=True, got largest=False")
-    if largest:
-        of_whole = (lambda parameter: build(xp.floor(parameter))) if whole else build
-        search = _begun(of_whole, budget, lower, upper)
-        return _largest_parameter(search, upper, whole)
-    return _least_parameter(_begun(build, budget, upper, lower))
+    build, to_whole = naming(build), xp.floor if largest else xp.ceil
+    tried = (lambda parameter: build(to_whole(parameter))) if whole else build
+    lower, upper = bracket_of(tried, lower, upper)
+    safe, unsafe = (lower, upper) if largest else (upper, lower)
+    search = _begun(tried, budget, safe, unsafe)
+    if whole or largest:
+        return _by_halvings(search, whole, largest)
+    return _least_parameter(search)
 
 
 @in_float64
@@ -110,22 +112,15 @@ def calibrate_from(
     build: Callable[[Reals], HasProfile],
     budget: BudgetLike,
     *,
-    lower: ArrayLike = 1e-9,
-    upper: ArrayLike = 1e12,
+    lower: ArrayLike = LOWER,
+    upper: ArrayLike = UPPER,
 ) -> Reals:
     """`calibrate` of a composition from a guess, in any shape that broadcasts to the result's.
 
     None: the middle of the bracket.
     """
-    search = _begun(build, as_budget(budget), *_bracket(lower, upper)[::-1])
+    search = _begun(build, as_budget(budget), *bracket_of(build, lower, upper)[::-1])
     return _least_parameter(search, guess)
-
-
-def _bracket(lower: ArrayLike, upper: ArrayLike) -> tuple[Reals, Reals]:
-    lower, upper = checks.positive("lower", lower), checks.positive("upper", upper)
-    if checks.all_concrete((lower, upper)) and not bool(xp.all(lower < upper)):
-        raise ValueError(f"lower must lie below upper, got {lower} and {upper}")
-    return lower, upper
 
 
 class _Search(NamedTuple):
@@ -201,25 +196,25 @@ def _rough_excess(search: _Search, parameter: Any, done: np.ndarray, share: floa
     return excess.reshape(shape)
 
 
-def _largest_parameter(search: _Search, upper: Reals, whole: bool) -> Reals:
-    """The greatest parameter that passes, or the greatest whole one."""
+def _by_halvings(search: _Search, whole: bool, largest: bool) -> Reals:
+    """The last parameter before the unsafe end that passes, or the last whole one."""
     slack = rounding_slack(search.delta) + _COMPOSED
-    ends = search.safe, search.unsafe
     residual = search.residual
     if search.known:
         residual = partial(_rough_excess, search, done=np.zeros(search.delta.shape, bool))
-    parameter = last_feasible(residual, *ends, slack, 0.0)
-    return _largest_whole(search.residual, parameter, upper, slack) if whole else parameter
-
-
-def _largest_whole(
-    residual: Callable[[Reals], Reals], parameter: Reals, upper: Reals, slack: Reals
-) -> Reals:
-    """The larger of the two whole numbers next to `parameter` that passes; 0 where none does."""
-    below = xp.floor(lax.stop_gradient(parameter))
-    above = below + 1.0
-    below = xp.where(residual(below) <= 0, below, 0.0)
-    return xp.where((above <= upper) & (residual(above) <= -slack), above, below)
+    nothing = 0.0 if largest else np.inf
+    parameter = last_feasible(residual, search.safe, search.unsafe, slack, nothing)
+    if not whole:
+        return parameter
+    found, step = parameter != nothing, 1.0 if largest else -1.0
+    near = lax.stop_gradient(xp.where(found, parameter, search.unsafe))
+    near = xp.floor(near) if largest else xp.ceil(near)
+    further = near + step
+    is_inside = (further <= search.unsafe) if largest else (further >= xp.fmax(search.unsafe, 1.0))
+    further = xp.where(is_inside, further, near)
+    value = xp.where(search.residual(near) <= 0, near, nothing)
+    passes = search.residual(further) <= -slack
+    return xp.where(found, xp.where(passes, further, value), nothing)
 
 
 def _least_parameter(search: _Search, guess: ArrayLike | None = None) -> Reals:

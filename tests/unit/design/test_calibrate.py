@@ -161,6 +161,56 @@ def test_a_noise_alone_is_no_release():
         dp.calibrate(dp.Gaussian, BUDGET)
 
 
+def sampled(q):
+    return dp.Mechanism(dp.Gaussian(2.0), 1.0, q, "add_remove")
+
+
+@pytest.mark.parametrize("count", [None, pytest.param(1000, marks=pytest.mark.long)])
+def test_without_a_bracket_it_stays_inside_of_what_the_parameter_may_be(count):
+    def build(q):
+        return sampled(q) if count is None else count * dp.privacy_loss(sampled(q))
+
+    found = dp.calibrate(build, BUDGET, largest=True)
+    known = dp.calibrate(build, BUDGET, largest=True, upper=1.0)
+    assert known * (1 - 1e-9) <= found <= known * (1 + 1e-9)
+    assert dp.calibrate(build, (500.0, 1e-5), largest=True) == 1.0
+
+
+def test_the_ends_of_what_a_parameter_may_be_are_reached():
+    """A power is 1 to 10,000; a lower end may be the one that is missing."""
+    for largest, power in ((False, 1.0), (True, 1e4)):
+        found = dp.calibrate(
+            lambda p: dp.Mechanism(dp.Subbotin(10.0, p), 1.0), (5.0, 0.5), largest=largest
+        )
+        assert found == pytest.approx(power, rel=1e-12)
+
+
+def test_a_bracket_beyond_what_the_parameter_may_be_is_named():
+    with pytest.raises(ValueError, match=r"sampling_prob must lie in .* got 3.0: lower and upper"):
+        dp.calibrate(sampled, BUDGET, largest=True, upper=3.0)
+    with pytest.raises(ValueError, match=r"sensitivity must lie .*: lower and upper must"):
+        dp.calibrate(lambda s: dp.Mechanism(dp.Gaussian(1.0), -s), BUDGET)
+
+
+@pytest.mark.parametrize("count", [None, 10])
+def test_the_least_whole_number_is_safe(count):
+    def build(scale):
+        one = dp.Mechanism(dp.Gaussian(scale), np.array([1.0, 2.0, 0.01]))
+        return one if count is None else count * dp.privacy_loss(one)
+
+    found = dp.calibrate(build, (1.0, 1e-5), whole=True)
+    np.testing.assert_array_equal(found, np.ceil(dp.calibrate(build, (1.0, 1e-5))))
+    assert found[2] == 1.0
+    assert dp.calibrate(build, (1.0, 1e-5), whole=True, upper=2.5)[1] == np.inf
+    # Exactly at a whole number, and below the lower end.
+    scale = dp.calibrate(lambda s: dp.Mechanism(dp.Laplace(s), 3.0), (1.0, 0.0), whole=True)
+    assert scale == 3.0
+    scale = dp.calibrate(
+        lambda s: dp.Mechanism(dp.Laplace(s), 3.0), (1.0, 0.0), whole=True, lower=7.5
+    )
+    assert scale == 8.0
+
+
 def test_the_largest_whole_number_is_safe():
     """Of GDP(mu) n fit where n mu^2 is at most that of the budget; just below n + 1, too."""
     single = np.array([0.01, 0.02, 3.0, 1e-5])
@@ -185,8 +235,6 @@ def test_a_whole_number_at_the_end_of_the_bracket():
     assert traced(0.01) == np.floor((dp.largest_gdp(BUDGET).mu / 0.01) ** 2)
     assert traced(np.nan) == 0
     assert jax.grad(traced)(0.01) == 0
-    with pytest.raises(ValueError, match="whole must come with largest"):
-        dp.calibrate(lambda n: n * dp.GDP(1.0), BUDGET, whole=True)
 
 
 def test_settled_entries_of_a_batch_ask_no_engine(monkeypatch):
