@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import typer
@@ -113,6 +114,12 @@ def test_the_example_of_a_help_is_a_command(run, name):
         assert context.args == []
     shown = " ".join(run(name, "--help").stdout.split())
     assert f"Example: jaxdp {name} {EXAMPLES[name]}"[:40] in shown
+
+
+def test_the_readme_lists_the_commands():
+    text = (Path(__file__).parents[3] / "README.md").read_text()
+    listed = re.findall(r"with `--json` for programs: (.*?):\n", text, flags=re.DOTALL)[0]
+    assert {name.removeprefix("jaxdp ") for name in re.findall("`(.*?)`", listed)} == {*EXAMPLES}
 
 
 def test_every_noise_of_the_help_can_be_asked_about(run):

@@ -3,6 +3,7 @@
 import matplotlib
 import numpy as np
 import pytest
+from scipy import stats
 
 import jaxdp as dp
 
@@ -87,6 +88,18 @@ def test_a_trade_off_shows_delta_near_zero():
     assert lines[0][0] == pytest.approx(1e-6 + np.exp(2.0) * 1e-8, rel=0.1)
     assert (lines[1] / lines[0]).max() > 1.3
     pyplot.close("all")
+
+
+def test_the_linear_trade_off_falls_steeply_near_zero():
+    """Between two points a line is a chord, which lies above a convex function."""
+    rates = np.concatenate([np.geomspace(1e-6, 1.0, 300), np.linspace(0.0, 1.0, 300)])
+    for mu in (1.0, 3.0, 6.0):
+        ax = dp.plot.tradeoff({"mu": dp.GDP(mu)}, ax=pyplot.subplots()[1])
+        line = ax.lines[0]
+        shown = np.interp(rates, np.asarray(line.get_xdata()), np.asarray(line.get_ydata()))
+        exact = stats.norm.cdf(stats.norm.isf(rates) - mu)
+        assert np.abs(shown - exact).max() < 0.015
+        pyplot.close("all")
 
 
 def test_the_end_of_a_profile_is_marked():
