@@ -99,7 +99,7 @@ def milliseconds(params: Any, data: Any, plan: Any) -> dict[str, dict[str, float
         calls[f"step {name}"] = lambda key=key: training(params, data, plan, key)
         calls[f"noise {name}"] = noises(params, plan, key)
         calls[f"batch {name}"] = lambda key=key: [
-            dp.dpsgd.poisson_batch(jax.random.fold_in(key, index), RECORDS, RATE, 256)
+            dp.sampling.batch(dp.sampling.Poisson(RATE), key, RECORDS, 256, step=index)
             for index in range(STEPS)
         ]
     found = cpu_seconds(calls)

@@ -23,7 +23,3 @@ from jaxdp.dpsgd.training_plan import plan as plan
 from jaxdp.dpsgd.transformations import NoiseState as NoiseState
 from jaxdp.dpsgd.transformations import add_noise as add_noise
 from jaxdp.dpsgd.transformations import clip_groups as clip_groups
-from jaxdp.sampling.allocation import allocated_batches as allocated_batches
-from jaxdp.sampling.poisson import poisson_batch as poisson_batch
-from jaxdp.sampling.truncated import truncated_batch as truncated_batch
-from jaxdp.sampling.without_replacement import fixed_batch as fixed_batch

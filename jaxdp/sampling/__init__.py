@@ -3,6 +3,7 @@
 from jaxdp.sampling.allocation import BallsInBins as BallsInBins
 from jaxdp.sampling.allocation import RandomAllocation as RandomAllocation
 from jaxdp.sampling.base import Scheme as Scheme
+from jaxdp.sampling.base import batch as batch
 from jaxdp.sampling.poisson import Poisson as Poisson
 from jaxdp.sampling.truncated import TruncatedPoisson as TruncatedPoisson
 from jaxdp.sampling.without_replacement import WithoutReplacement as WithoutReplacement

@@ -11,12 +11,10 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import WITH_OR_WITHOUT, Relation
 from jaxdp._core.precision import opened
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.dominating_pair.allocation import allocation
 from jaxdp.noise.base import Noise, ratio_of
@@ -233,31 +231,8 @@ def _epochs(steps: Reals, bins: int) -> Reals:
     return xp.where(epochs == xp.round(epochs), epochs, xp.nan)
 
 
-@draws_in_float64(may_share=True)
-def allocated_batches(key: Key, records: int, steps: int) -> Batch:
-    """Batches of an epoch: each record joins one of `steps` batches, independently.
-
-    Args:
-        key: of the sample; use it once and keep it secret.
-        records: number of records, at least 1.
-        steps: number of batches, at least 1.
-
-    Returns:
-        Indices and mask, (steps, size) with the size of the largest batch: none is truncated.
-
-    >>> import jax
-    >>> import jaxdp as dp
-    >>> indices, mask = dp.dpsgd.allocated_batches(jax.random.key(0), 100, 10)
-    >>> sorted(indices[mask].tolist()) == list(range(100))
-    True
-    """
-    records = checks.positive_integer("records", records)
-    steps = checks.positive_integer("steps", steps)
-    return _allocated(checked_key(key), None, records, steps)
-
-
 @opened()
-def _allocated(key: Key, index: int | None, records: int, steps: int) -> Batch:
+def _allocated(key: Key, index: int, records: int, steps: int) -> Batch:
     bins = np.asarray(bins_of(key, index, records, steps))
     counts = np.bincount(bins, minlength=steps)
     order = np.argsort(bins, kind="stable")

@@ -10,10 +10,11 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
-from jaxdp._core.random_key import key_for
+from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.replaced import require_log_concave
@@ -215,6 +216,36 @@ def require_neighbour_size(dataset_size: Reals, records: int) -> None:
 def step_key(key: Key, index: jax.Array | int | None) -> Key:
     """The key of one step's sample: a child of `key`, or of its own purpose where None."""
     return key_for("sample", key if index is None else jax.random.fold_in(key, index))
+
+
+@draws_in_float64(may_share=True)
+def batch(scheme: Scheme, key: Key, records: int, size: int, *, step: int = 0) -> Batch:
+    """The batch of one step of a sampling scheme, in parts of one size.
+
+    Args:
+        scheme: `Poisson`, `TruncatedPoisson`, `WithoutReplacement`, `RandomAllocation` or
+            `BallsInBins`.
+        key: of all steps; keep it secret, since who was sampled is not public.
+        records: number of records, at least 1.
+        size: number of entries in a part.
+        step: index of the step; the steps of an epoch depend on each other in some schemes.
+
+    Returns:
+        Indices and mask, (parts, size), at least one part. The mask is False for padding. No batch
+        is cut that the scheme does not cut.
+
+    Bad sizes, and a scheme for another number of records: `ValueError`. Not under `jit`.
+
+    >>> import jax
+    >>> import jaxdp as dp
+    >>> scheme = dp.sampling.Poisson(1.0)
+    >>> indices, mask = dp.sampling.batch(scheme, jax.random.key(0), records=8, size=5)
+    >>> indices.shape, int(mask.sum())
+    ((2, 5), 8)
+    """
+    records = checks.positive_integer("records", records)
+    size = checks.positive_integer("size", size)
+    return in_parts(scheme.draw(checked_key(key), records)(step), size)
 
 
 def in_parts(batch: Batch, size: int) -> Batch:

@@ -12,12 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import RELATIONS, Relation, shift_factor
 from jaxdp._core.precision import opened
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.random_key import checked_key, key_for
+from jaxdp._core.random_key import key_for
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import log1m, log_probability
 from jaxdp.dominating_pair.additive import Additive
@@ -36,7 +35,6 @@ from jaxdp.sampling.base import (
     SamplingStatement,
     Scheme,
     TrainingSizes,
-    in_parts,
     step_key,
 )
 
@@ -170,40 +168,14 @@ def _binomial_group(
     return GaussianMixture.of_logs(means, shares, noise.scale, means, shares)
 
 
-@draws_in_float64(may_share=True)
-def poisson_batch(key: Key, records: int, sampling_prob: ArrayLike, size: int) -> Batch:
-    """A Poisson sample of records, in parts of one size.
-
-    Args:
-        key: of the draw; use it once and keep it secret, since who was sampled is not public.
-        records: number of records, at least 1.
-        sampling_prob: probability of each record to be sampled, independently, in [0, 1].
-        size: number of entries in a part.
-
-    Returns:
-        Indices and mask, (parts, size), at least one part. The mask is False for padding. No sample
-        is truncated.
-
-    >>> import jax
-    >>> import jaxdp as dp
-    >>> indices, mask = dp.dpsgd.poisson_batch(jax.random.key(0), 8, 1.0, 5)
-    >>> indices.shape, int(mask.sum())
-    ((2, 5), 8)
-    """
-    records = checks.positive_integer("records", records)
-    size = checks.positive_integer("size", size)
-    sampling_prob = checks.probability("sampling_prob", sampling_prob)
-    return in_parts(_sample(checked_key(key), None, sampling_prob, records), size)
-
-
 @opened()
-def _sample(key: Key, index: int | None, sampling_prob: ArrayLike, records: int) -> Batch:
+def _sample(key: Key, index: int, sampling_prob: ArrayLike, records: int) -> Batch:
     sampled = np.flatnonzero(np.asarray(_mask(key, index, sampling_prob, records)))
     return sampled, np.ones(sampled.shape, bool)
 
 
 # A step's key is derived inside: one program serves all steps.
 @functools.partial(jax.jit, static_argnums=3)
-def _mask(key: Key, index: jax.Array | int | None, sampling_prob: Reals, records: int) -> jax.Array:
+def _mask(key: Key, index: jax.Array | int, sampling_prob: Reals, records: int) -> jax.Array:
     """True for the records that a Poisson sample takes."""
     return jax.random.uniform(step_key(key, index), (records,), dtype=jnp.float64) < sampling_prob

@@ -12,12 +12,10 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS, Relation
 from jaxdp._core.precision import opened
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.binomial import log_binomial_tails
 from jaxdp.dominating_pair.additive import Additive
@@ -166,37 +164,10 @@ def zeroed_in_full_batch(noise: Noise, sensitivity: Reals, rate: Reals) -> Gauss
     return GaussianMixture.of_logs(up, logs, noise.scale, down, logs)
 
 
-@draws_in_float64(may_share=True)
-def truncated_batch(
-    key: Key, records: int, sampling_prob: ArrayLike, batch_size_limit: int
-) -> tuple[jax.Array, jax.Array]:
-    """A Poisson sample, reduced to `batch_size_limit` records by a uniform choice if it is larger.
-
-    Args:
-        key: of the draw; use it once and keep it secret.
-        records: number of records, at least 1.
-        sampling_prob: probability of each record to be sampled, independently, in [0, 1].
-        batch_size_limit: static; works under `jit`.
-
-    Returns:
-        Indices and mask, (batch_size_limit,), in random order. The mask is False for padding.
-
-    >>> import jax
-    >>> import jaxdp as dp
-    >>> indices, mask = dp.dpsgd.truncated_batch(jax.random.key(0), 100, 0.5, 20)
-    >>> indices.shape, int(mask.sum())
-    ((20,), 20)
-    """
-    records = checks.positive_integer("records", records)
-    limit = checks.positive_integer("batch_size_limit", batch_size_limit)
-    sampling_prob = checks.probability("sampling_prob", sampling_prob)
-    return _truncated(checked_key(key), None, sampling_prob, records, limit)
-
-
 @opened()
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def _truncated(
-    key: Key, index: jax.Array | int | None, sampling_prob: Reals, records: int, limit: int
+    key: Key, index: jax.Array | int, sampling_prob: Reals, records: int, limit: int
 ) -> tuple[jax.Array, jax.Array]:
     drawing, ordering = jax.random.split(step_key(key, index))
     is_drawn = jax.random.uniform(drawing, (records,), dtype=jnp.float64) < sampling_prob

@@ -12,12 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.draws import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import ADD_REMOVE, RELATIONS, Relation
 from jaxdp._core.precision import opened
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import log1m
 from jaxdp.dominating_pair.additive import Additive
@@ -134,34 +132,9 @@ class WithoutReplacement(Scheme):
         )
 
 
-@draws_in_float64(may_share=True)
-def fixed_batch(key: Key, records: int, batch_size: int) -> jax.Array:
-    """Indices of exactly `batch_size` of `records` records, sampled without replacement.
-
-    Args:
-        key: of the sample; use it once and keep it secret.
-        records: number of records, at least 1; static.
-        batch_size: from 1 to `records`; static.
-
-    Returns:
-        Indices (batch_size,), distinct. Works under `jit`.
-
-    >>> import jax
-    >>> import jaxdp as dp
-    >>> indices = dp.dpsgd.fixed_batch(jax.random.key(0), 100, 20)
-    >>> len(set(indices.tolist()))
-    20
-    """
-    records = checks.positive_integer("records", records)
-    size = checks.positive_integer("batch_size", batch_size)
-    if size > records:
-        raise ValueError(f"batch_size must lie in [1, records], got {size} of {records}")
-    return _fixed(checked_key(key), None, records, size)
-
-
 @opened()
 @functools.partial(jax.jit, static_argnums=(2, 3))
-def _fixed(key: Key, index: jax.Array | int | None, records: int, size: int) -> jax.Array:
+def _fixed(key: Key, index: jax.Array | int, records: int, size: int) -> jax.Array:
     rank = jax.random.uniform(step_key(key, index), (records,), dtype=jnp.float64)
     return jnp.argsort(rank)[:size]
 

@@ -93,7 +93,7 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
     "release": lambda: (
         dp.release(dp.Mechanism(dp.Gaussian(1.1), 0.1), [1.1, 2.3], jax.random.key(0)).value,
         dp.Laplace(1.1).sample(jax.random.key(0), (3,)),
-        dp.dpsgd.poisson_batch(jax.random.key(0), 100, 0.1, 16),
+        dp.sampling.batch(dp.sampling.Poisson(0.1), jax.random.key(0), 100, 16),
     ),
 }
 

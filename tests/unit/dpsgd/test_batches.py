@@ -8,6 +8,8 @@ import pytest
 from scipy import stats
 
 import jaxdp as dp
+from jaxdp.sampling.truncated import _truncated
+from jaxdp.sampling.without_replacement import _fixed
 
 dpsgd, S = dp.dpsgd, dp.sampling
 # Draws of an audit. chosen: a second each
@@ -16,8 +18,9 @@ DRAWS = 40_000
 FALSE_ALARM = 1e-6
 
 
+@pytest.mark.float64
 def test_truncated_batches_are_cut_uniformly():
-    draw = jax.jit(jax.vmap(lambda k: dpsgd.truncated_batch(k, 6, 0.5, 2)))
+    draw = jax.jit(jax.vmap(lambda k: _truncated(k, 0, jnp.array(0.5), 6, 2)))
     indices, mask = (np.asarray(x) for x in draw(jax.random.split(jax.random.key(0), 20_000)))
     assert indices.shape == (20_000, 2)
     kept = stats.binom.pmf(np.arange(7), 6, 0.5) @ np.minimum(np.arange(7), 2)
@@ -28,22 +31,35 @@ def test_truncated_batches_are_cut_uniformly():
 
 
 def test_a_limit_above_the_records():
-    indices, mask = dpsgd.truncated_batch(jax.random.key(1), 3, 1.0, 5)
-    assert sorted(np.asarray(indices)[np.asarray(mask)].tolist()) == [0, 1, 2]
+    indices, mask = S.batch(S.TruncatedPoisson(1.0, 5, 3), jax.random.key(1), 3, 5)
+    assert sorted(indices[mask].tolist()) == [0, 1, 2]
 
 
-def test_allocated_batches_hold_every_record_once():
-    indices, mask = dpsgd.allocated_batches(jax.random.key(0), 50, 7)
-    assert sorted(indices[mask].tolist()) == list(range(50))
-    assert mask.sum(axis=1).max() == indices.shape[1]
+@pytest.mark.parametrize("scheme", [S.RandomAllocation(7), S.BallsInBins(7, 2)])
+def test_the_batches_of_an_epoch_hold_every_record_once(scheme):
+    parts = [S.batch(scheme, jax.random.key(0), 50, 4, step=step) for step in range(7)]
+    assert sorted(i for indices, mask in parts for i in indices[mask].tolist()) == [*range(50)]
+    assert all(indices.shape[1] == 4 for indices, _ in parts)
+    again = S.batch(scheme, jax.random.key(0), 50, 4, step=8)
+    is_same = np.array_equal(again[0][again[1]], parts[1][0][parts[1][1]])
+    assert is_same == isinstance(scheme, S.BallsInBins)
+
+
+def test_batches_of_a_training_are_those_of_its_steps():
+    scheme, key = S.Poisson(0.5), jax.random.key(3)
+    indices, mask = S.batch(scheme, key, 40, 40, step=2)
+    np.testing.assert_array_equal(indices[mask], scheme.draw(key, 40)(2)[0])
+    assert not np.array_equal(indices[mask], scheme.draw(key, 40)(1)[0])
+    with pytest.raises(ValueError, match="size must be"):
+        S.batch(scheme, key, 40, 0)
 
 
 def drawn_with(scheme, records, key):
     """Indices and mask of one release under `jit`."""
     if isinstance(scheme, S.TruncatedPoisson):
         limit = int(scheme.batch_size_limit)
-        return dpsgd.truncated_batch(key, records, scheme.sampling_prob, limit)
-    indices = dpsgd.fixed_batch(key, records, int(scheme.batch_size))
+        return _truncated(key, 0, scheme.sampling_prob, records, limit)
+    indices = _fixed(key, 0, records, int(scheme.batch_size))
     return indices, jnp.ones(indices.shape, bool)
 
 
@@ -94,10 +110,8 @@ def test_an_audit_of_random_allocation():
         dp.Gaussian(1.0), 1.0, sampling=S.RandomAllocation(steps), relation="remove"
     )
     noise = rng.normal(size=(2, DRAWS, steps))
-    masks = [
-        dpsgd.allocated_batches(k, 1, steps)[1] for k in jax.random.split(jax.random.key(2), 64)
-    ]
-    joined = np.stack([mask.sum(axis=1) for mask in masks])
+    draws = [S.RandomAllocation(steps).draw(k, 1) for k in jax.random.split(jax.random.key(2), 64)]
+    joined = np.array([[draw(step)[1].sum() for step in range(steps)] for draw in draws])
     assert np.all(joined.sum(axis=1) == 1)
     moved = noise[0] + joined[rng.integers(0, 64, DRAWS)]
     assert_within(mechanism, moved.max(axis=1), noise[1].max(axis=1))

@@ -161,7 +161,7 @@ def test_one_key_for_samples_and_noise_draws_no_bits_twice(one_group):
     state = dpsgd.add_noise(one_group(1.0), KEY).init(None)
     assert np.any(jax.random.key_data(state.key) != jax.random.key_data(KEY))
     taken = np.flatnonzero(jax.random.uniform(KEY, (300,)) < 0.5)
-    indices, mask = dpsgd.poisson_batch(KEY, 300, 0.5, 300)
+    indices, mask = dp.sampling.batch(dp.sampling.Poisson(0.5), KEY, 300, 300)
     assert not np.array_equal(indices[mask], taken)
 
 
@@ -201,7 +201,7 @@ def test_noise_has_the_plans_scales_and_ends_with_its_steps():
 def test_a_poisson_batch_is_never_cut():
     sizes, hits = [], np.zeros(300)
     for key in jax.random.split(KEY, 400):
-        indices, mask = dpsgd.poisson_batch(key, 300, 0.1, 16)
+        indices, mask = dp.sampling.batch(dp.sampling.Poisson(0.1), key, 300, 16)
         taken = indices[mask]
         assert np.unique(taken).size == taken.size
         sizes.append(taken.size)
@@ -209,10 +209,10 @@ def test_a_poisson_batch_is_never_cut():
     # Binomial: 5 standard errors of the mean, 5.5 of the worst record of 300 (1 run in 1e5).
     assert abs(np.mean(sizes) - 30.0) < 5 * np.sqrt(27.0 / 400)
     assert np.abs(hits / 400 - 0.1).max() < 5.5 * np.sqrt(0.09 / 400)
-    empty = dpsgd.poisson_batch(KEY, 10, 0.0, 4)
+    empty = dp.sampling.batch(dp.sampling.Poisson(0.0), KEY, 10, 4)
     assert empty[0].shape == (1, 4)
     assert not empty[1].any()
-    assert dpsgd.poisson_batch(KEY, 10, 1.0, 4)[1].sum() == 10
+    assert dp.sampling.batch(dp.sampling.Poisson(1.0), KEY, 10, 4)[1].sum() == 10
 
 
 def network(key):

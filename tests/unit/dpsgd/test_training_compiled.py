@@ -119,12 +119,15 @@ def test_types_that_change_between_calls_are_traced_again():
 
 def test_a_batch_of_ones_own_compiles_once():
     def batches(key):
-        for index in range(3):
-            step_key = jax.random.fold_in(key, index)
-            dpsgd.poisson_batch(step_key, 50, 0.2, 16)
-            dpsgd.truncated_batch(step_key, 50, 0.2, 16)
-            dpsgd.fixed_batch(step_key, 50, 16)
-            dpsgd.allocated_batches(step_key, 50, 7)
+        for scheme in (
+            dp.sampling.Poisson(0.2),
+            dp.sampling.TruncatedPoisson(0.2, 16, 50),
+            dp.sampling.WithoutReplacement(16, 50),
+            dp.sampling.RandomAllocation(7),
+            dp.sampling.BallsInBins(7, 2),
+        ):
+            for step in range(3):
+                dp.sampling.batch(scheme, key, 50, 16, step=step)
 
     batches(dp.secure_key())
     with counted() as compiled:
@@ -146,16 +149,6 @@ def test_a_step_of_ones_own_compiles_once(plan):
     with counted() as compiled:
         step(dp.secure_key(), jnp.asarray(DATA + 1.0))
     assert compiled == []
-
-
-def test_a_batch_of_a_training_is_the_one_of_its_steps_key():
-    step_key = jax.random.fold_in(KEY, 2)
-    indices, mask = dp.sampling.Poisson(0.5).draw(KEY, RECORDS)(2)
-    expected, taken = dpsgd.poisson_batch(step_key, RECORDS, 0.5, RECORDS)
-    np.testing.assert_array_equal(indices, expected[taken])
-    assert mask.all()
-    drawn, _ = dp.sampling.WithoutReplacement(6, RECORDS).draw(KEY, RECORDS)(2)
-    np.testing.assert_array_equal(drawn, dpsgd.fixed_batch(step_key, RECORDS, 6))
 
 
 def test_no_training_within_a_trace(plan):

@@ -118,7 +118,10 @@ REFUSED = {
     ),
     "scaling, none": (lambda: scaled(0), "values must hold 1 record at least, got 0"),
     "scaling, bounds": (lambda: scaled(4, 1), r"lower and upper \(p,\)"),
-    "sample, none": (lambda: dpsgd.poisson_batch(KEY, 0, 0.5, 4), "records must be a positive"),
+    "sample, none": (
+        lambda: dp.sampling.batch(dp.sampling.Poisson(0.5), KEY, 0, 4),
+        "records must be a positive",
+    ),
 }
 
 
