@@ -26,7 +26,7 @@ from jaxdp.accountant.grid import POINTS
 from jaxdp.composition.pairs import pairs_of
 from jaxdp.composition.stored import from_plain, to_plain
 from jaxdp.dominating_pair.base import DominatingPair, is_symmetric
-from jaxdp.dominating_pair.finite import finite_pair
+from jaxdp.dominating_pair.finite import finite_pair, pair_of_log_masses
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Guarantee, is_no_release, require_both_directions
 from jaxdp.guarantee.pure import PureDP
@@ -195,6 +195,36 @@ class PrivacyLoss(Saved):
         True
         """
         return privacy_loss(finite_pair(losses, masses_p, masses_q), relation)
+
+    @classmethod
+    def from_log_pmf(
+        cls,
+        log_masses_p: ArrayLike,
+        log_masses_q: ArrayLike,
+        relation: Relation = "add_remove",
+    ) -> PrivacyLoss:
+        """The loss of a pair of laws P and Q on a list of outcomes, by logarithms of their masses.
+
+        Args:
+            log_masses_p: natural logarithms of the probabilities with the record, one an outcome;
+                -inf for an outcome that is impossible. A vector of known numbers.
+            log_masses_q: the same without the record.
+            relation: as in `from_pmf`.
+
+        Each mass has an error of (2 + |log mass|) ulp. A total that is within this error of 1 is 1.
+        Other missing mass has an infinite loss, and so do masses below 1e-307: subtract the log of
+        the sum from logarithms that were rounded before. `ValueError` for totals above 1.
+
+        >>> import numpy as np
+        >>> import jaxdp as dp
+        >>> k = np.arange(-200, 201)
+        >>> weights = -0.5 * (k / 10.0) ** 2  # a discrete Gaussian, cut
+        >>> pmf = weights - np.log(np.sum(np.exp(weights)))
+        >>> loss = dp.PrivacyLoss.from_log_pmf(np.append(pmf, -np.inf), np.append(-np.inf, pmf))
+        >>> print(f"{loss.epsilon(1e-6):.4f}")
+        0.3968
+        """
+        return privacy_loss(pair_of_log_masses(log_masses_p, log_masses_q), relation)
 
     def to_json(self) -> str:
         """The loss as text; numbers are exact, so that `from_json` is the same loss.

@@ -48,7 +48,8 @@ class Finite(DominatingPair):
 
     It is +infinite with probability `infinite` under P, and -infinite with probability `hidden`
     under Q, where P has no mass. All fields are static: part of the program. Where `backward` is 1
-    the pair is exchanged. Made by `worst_of_shifts` and `PrivacyLoss.from_pmf`.
+    the pair is exchanged. Made by `worst_of_shifts`, `PrivacyLoss.from_pmf` and
+    `PrivacyLoss.from_log_pmf`.
     """
 
     losses: tuple[float, ...] = static()
@@ -118,26 +119,84 @@ def finite_pair(losses: ArrayLike, masses_p: ArrayLike, masses_q: ArrayLike) -> 
     Host-side. Mass missing from a total of 1 becomes an infinite loss. Raises `ValueError` unless
     both are laws with these losses.
     """
-    if not all(map(checks.is_concrete, (losses, masses_p, masses_q))):
-        raise ValueError("losses and masses must be known before tracing: they shape the program")
-    arguments = {"losses": losses, "masses_p": masses_p, "masses_q": masses_q}
-    place, p, q = (np.asarray(checks.real(name, x)) for name, x in arguments.items())
-    if place.ndim != 1 or not place.shape == p.shape == q.shape or place.size == 0:
-        shapes = place.shape, p.shape, q.shape
-        raise ValueError(f"losses and masses must be vectors of one length, got shapes {shapes}")
-    if not (np.all(np.isfinite(place)) and np.all(p > 0) and np.all(q > 0)):
-        raise ValueError("losses must be finite and masses positive: leave out what has no mass")
-    given, place = place, _log_ratios(p, q)
-    wrong = np.flatnonzero(~(np.abs(given - place) <= _LOSS_ERROR * (1.0 + np.abs(place))))
-    if wrong.size:
-        i = wrong[0]
+    given, p, q = _vectors(np.inf, losses=losses, masses_p=masses_p, masses_q=masses_q)
+    for name, values, lower in (("losses", given, -np.inf), ("masses_p", p, 0), ("masses_q", q, 0)):
+        good = (values > lower) & (values < np.inf)
+        if not good.all():
+            i = int(np.argmin(good))
+            raise ValueError(
+                f"losses must be finite and masses positive, got {name}[{i}] = {values[i]}: leave "
+                "out what has no mass, or use from_log_pmf, which has masses as small as any"
+            )
+    found = _log_ratios(p, q)
+    wrong = ~(np.abs(given - found) <= _LOSS_ERROR * (1.0 + np.abs(found))) & _is_normal(p, q)
+    if wrong.any():
+        i = int(np.argmax(wrong))
         raise ValueError(
-            f"losses[{i}] must be log(masses_p[{i}] / masses_q[{i}]), {place[i]}, got {given[i]}"
+            f"losses[{i}] must be log(masses_p[{i}] / masses_q[{i}]), {found[i]}, got {given[i]}"
         )
-    infinite, hidden = map(_missing, (p, q))
+    return _pair_of_masses(p, q)
+
+
+def pair_of_log_masses(log_masses_p: ArrayLike, log_masses_q: ArrayLike) -> Finite:
+    """The pair of outcomes with probability e^log_masses_p[j] under P, e^log_masses_q[j] under Q.
+
+    Host-side. Raises `ValueError` unless both are laws.
+    """
+    logs = _vectors(_LOSS_ERROR, log_masses_p=log_masses_p, log_masses_q=log_masses_q)
+    return _pair_of_masses(*map(_masses_of_logs, logs))
+
+
+def _vectors(upper: float, **arguments: ArrayLike) -> tuple[np.ndarray, ...]:
+    """The arguments as vectors of one length above 0, of numbers up to `upper`."""
+    names = " and ".join(arguments)
+    if not all(map(checks.is_concrete, arguments.values())):
+        raise ValueError(f"{names} must be known before tracing: they shape the program")
+    found = tuple(np.asarray(checks.real(name, x, upper=upper)) for name, x in arguments.items())
+    if len({x.shape for x in found}) > 1 or found[0].ndim != 1 or found[0].size == 0:
+        shapes = [x.shape for x in found]
+        raise ValueError(f"{names} must be vectors of one length, got shapes {shapes}")
+    return found
+
+
+def _masses_of_logs(logs: np.ndarray) -> np.ndarray:
+    """The probabilities: of sum 1 if rounding of the logarithms explains the distance from it.
+
+    Else each is rounded down, and what is missing has an infinite loss.
+    """
+    masses = np.exp(logs)
+    errors = ULP * (2.0 + np.where(masses > 0, np.abs(logs), 0.0))
+    total = math.fsum(masses)
+    if abs(total - 1.0) <= math.fsum(masses * errors):
+        return masses / total * (1.0 + 4.0 * ULP)
+    return masses * (1.0 - errors)
+
+
+def _is_normal(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """True where both masses are far enough above 0 to have a loss."""
+    return (p >= LEAST) & (q >= LEAST)
+
+
+def _pair_of_masses(p: np.ndarray, q: np.ndarray) -> Finite:
+    """The pair of these masses, whose order is the same.
+
+    An outcome that has a mass below `LEAST` on one side is split: P's mass has an infinite loss,
+    and Q's a loss of minus infinity. This can only raise delta, in both directions.
+    """
+    normal = _is_normal(p, q)
+    infinite, hidden = (_sum_up([_missing(x), *x[~normal]]) for x in (p, q))
+    if not normal.any():
+        return Finite((0.0,), (0.0,), infinite, hidden, 0.0)
     # The masses' own losses, for which both directions are theirs.
-    order = np.argsort(place)
-    return Finite(tuple(place[order].tolist()), tuple(p[order].tolist()), infinite, hidden, 0.0)
+    p, losses = p[normal], _log_ratios(p[normal], q[normal])
+    order = np.argsort(losses, kind="stable")
+    return Finite(tuple(losses[order].tolist()), tuple(p[order].tolist()), infinite, hidden, 0.0)
+
+
+def _sum_up(masses: list[float]) -> float:
+    """The sum rounded up, at most 1."""
+    total = math.fsum(masses)
+    return min(math.nextafter(total, 2.0), 1.0) if total > 0 else 0.0
 
 
 def _log_ratios(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -150,12 +209,12 @@ def _log_ratios(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def _missing(masses: np.ndarray) -> float:
-    """Mass missing from a total of 1, rounded up; 0 where half an ulp of each mass explains it."""
+    """Mass missing from a total of 1; 0 where half an ulp of each mass explains it."""
     lacks = 1 - sum(map(Fraction, masses.tolist()))
     if lacks < -_LOSS_ERROR:
         raise ValueError(f"masses must add up to at most 1, got {float(1 - lacks)}")
     rounding = sum(map(Fraction, np.spacing(masses).tolist())) / 2
-    return 0.0 if lacks <= rounding else math.nextafter(float(lacks), 1.0)
+    return 0.0 if lacks <= rounding else float(lacks)
 
 
 def with_worst_shifts(pair: DominatingPair) -> DominatingPair:

@@ -21,7 +21,8 @@ from jaxdp.noise.kernels import histogram, whole_draws
 class DiscreteHistogram(Weighted):
     """P[T = i - n] = weights[i] / total, 0 <= i <= 2 n, on the integers.
 
-    weights: an odd number of them, exact as in `Histogram`; static. Shifts are whole; others raise
+    weights: exact as in `Histogram`; static. An even number of them, 2 n, covers -n to n - 1 (a
+    0 is appended): the mean of symmetric ones is -1/2. Shifts are whole; others raise
     `ValueError`, or give NaN where traced. The loss is infinite with positive probability. Draws
     are exact: they leak nothing through rounding. Bad input: `Noise`.
 
@@ -39,8 +40,7 @@ class DiscreteHistogram(Weighted):
         certificate: Certificate | None = None,
     ):
         counts, _ = whole_weights_of(weights, 0.0)
-        if len(counts) % 2 == 0:
-            raise ValueError(f"weights must be an odd number of them, got {len(counts)}")
+        counts += (0,) * (1 - len(counts) % 2)
         assign(self, weights=counts, certificate=certificate)
 
     @property

@@ -1,0 +1,142 @@
+"""Losses from logarithms of masses, as small as any, and integer noise of one's own."""
+
+import math
+from fractions import Fraction
+
+import jax
+import mpmath as mp
+import numpy as np
+import pytest
+
+import jaxdp as dp
+
+
+def coins(number):
+    return [math.comb(number, k) for k in range(number + 1)]
+
+
+def logs_of(weights):
+    logs = np.array([math.log(x) - math.log(sum(weights)) for x in weights])
+    return logs - np.log(np.sum(np.exp(logs)))
+
+
+def moved(weights, relation="add_remove"):
+    """The loss of these chances against the same, one place apart."""
+    logs = logs_of(weights)
+    none = [-np.inf]
+    return dp.PrivacyLoss.from_log_pmf(np.append(logs, none), np.append(none, logs), relation)
+
+
+def delta(weights, epsilon):
+    """The worse direction of a shift by 1, to 30 digits."""
+    p, q = [*weights, 0], [0, *weights]
+    with mp.workdps(30):
+        ratio = mp.exp(mp.mpf(epsilon))
+        sides = ((p, q), (q, p))
+        return max(
+            sum(max(a - ratio * b, 0) for a, b in zip(x, y, strict=True)) for x, y in sides
+        ) / sum(weights)
+
+
+@pytest.mark.parametrize("number", [400, 401, 2000])
+def test_coins(number):
+    """Masses down to 2^-2000; an even number of weights has no middle one."""
+    weights = coins(number)
+    noise = dp.DiscreteHistogram(weights)
+    assert len(noise.weights) == number + 1 + number % 2
+    for release in (moved(weights), dp.Mechanism(noise, 1.0)):
+        for epsilon in (0.0, 0.1, 0.3):
+            truth = delta(weights, epsilon)
+            error = 1e-11 if isinstance(release, dp.PrivacyLoss) else 0.0  # of the logarithms
+            found = mp.mpf(float(release.delta(epsilon)))
+            assert truth * (1 - error) <= found <= truth * (1 + mp.mpf(10) ** -9)
+    if number == 2000:
+        assert float(moved(weights).epsilon(1e-12)) == pytest.approx(0.2842005, abs=1e-6)
+
+
+def test_the_middle_of_an_even_number_of_weights():
+    """Values from -n to n - 1."""
+    noise = dp.DiscreteHistogram([1, 2, 3, 4])
+    assert noise.support == 2
+    found = np.exp(np.asarray(noise.log_density(np.arange(-2.0, 3.0))))
+    np.testing.assert_allclose(found, [0.1, 0.2, 0.3, 0.4, 0.0], rtol=1e-15)
+    drawn = np.asarray(noise.sample(jax.random.key(1), (200,)))
+    assert set(drawn.tolist()) == {-2.0, -1.0, 0.0, 1.0}
+    skewed = [1, 2, 3, 4]
+    for epsilon in (0.0, 0.5, 1.0):
+        truth = delta(skewed, epsilon)
+        found = float(dp.Mechanism(noise, 1.0).delta(epsilon))
+        assert truth <= found <= truth * (1 + mp.mpf(10) ** -9)
+        assert float(moved(skewed).delta(epsilon)) == pytest.approx(found, rel=1e-12)
+
+
+def test_totals_that_rounding_explains_are_one():
+    for count in (3, 10, 49):
+        logs = np.full(count, -math.log(count))
+        loss = dp.PrivacyLoss.from_log_pmf(logs, logs)
+        assert float((1000 * loss).log_delta(1.0)) == -math.inf
+        assert dp.PrivacyLoss.from_json(loss.to_json()).to_json() == loss.to_json()
+
+
+@pytest.mark.parametrize("lacks", [1e-12, 1e-3, 0.5])
+def test_what_is_missing_is_infinite(lacks):
+    logs_p, logs_q = np.log([0.25, 0.75 - lacks]), np.log([0.75, 0.25])
+    with mp.workdps(30):
+        lacks = float(1 - sum(mp.exp(mp.mpf(float(x))) for x in logs_p))
+    for relation, truth in (("remove", lacks), ("add_remove", lacks), ("add", 0.0)):
+        loss = dp.PrivacyLoss.from_log_pmf(logs_p, logs_q, relation)
+        assert float(loss.delta(5.0)) == pytest.approx(truth, rel=1e-3)
+        assert float(loss.delta(5.0)) >= truth * (1 - 1e-15)
+
+
+def test_outcomes_of_one_side_are_infinite_losses():
+    p, q = np.array([0.5, 0.5, 0.0]), np.array([0.0, 0.25, 0.75])
+    with np.errstate(divide="ignore"):
+        logs = np.log(p), np.log(q)
+    for relation, truth in (("remove", 0.5), ("add", 0.75), ("add_remove", 0.75)):
+        assert float(dp.PrivacyLoss.from_log_pmf(*logs, relation).delta(3.0)) == pytest.approx(
+            truth
+        )
+    apart = dp.PrivacyLoss.from_log_pmf([0.0, -np.inf], [-np.inf, 0.0])
+    assert float(apart.delta(50.0)) == 1.0
+
+
+def test_masses_without_a_normal_number_raise_delta_alone():
+    tiny = 1e-310
+    p, q = np.array([0.5, 0.5, tiny]), np.array([0.25, 0.75, 2 * tiny])
+    both = [(p, q), (q, p)]
+    for first, second in both:
+        loss = dp.PrivacyLoss.from_pmf(np.log(first) - np.log(second), first, second)
+        truth = max(sum(max(a - b, 0.0) for a, b in zip(x, y, strict=True)) for x, y in both)
+        assert truth <= float(loss.delta(0.0)) <= truth * (1 + 1e-12)
+        assert 0.0 < float(loss.delta(5.0)) < 1e-300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (([0.0, 0.0], [0.0, -1.0]), "add up to at most 1"),
+        (([math.nan], [0.0]), "log_masses_p must lie in"),
+        (([0.0], [0.0, -1.0]), "vectors of one length"),
+        (([], []), "vectors of one length"),
+        (([[0.0]], [[0.0]]), "vectors of one length"),
+        (([math.inf], [0.0]), "log_masses_p must lie in"),
+    ],
+)
+def test_bad_log_masses(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        dp.PrivacyLoss.from_log_pmf(*arguments)
+
+
+def test_what_has_no_mass_is_named():
+    for p, q, words in (([1.0, 0.0], [0.5, 0.5], "masses_p"), ([0.5, 0.5], [1.0, 0.0], "masses_q")):
+        with pytest.raises(ValueError, match=rf"got {words}\[1\] = 0.0: .* from_log_pmf"):
+            dp.PrivacyLoss.from_pmf([0.0, 0.0], p, q)
+
+
+def test_exact_masses_stay():
+    """Dyadic masses, whose logarithms are rounded, add up as they are."""
+    weights = [1, 2, 4, 9]
+    pair = moved(weights, "remove").terms[0].pair
+    truth = [Fraction(x, 16) for x in sorted(weights[1:])]
+    np.testing.assert_allclose(sorted(pair.masses), [float(x) for x in truth], rtol=1e-14)
