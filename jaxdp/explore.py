@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +30,7 @@ EPOCHS = [1, 2, 3, 5, 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300]
 SCALES = [float(f"{m}e{k}") for k in (-1, 0, 1, 2) for m in (1, 1.5, 2, 3, 4, 5, 7)] + [1000.0]
 SENSITIVITIES = [float(f"{m}e{k}") for k in (-1, 0, 1) for m in (1, 2, 3, 5)] + [100.0]
 DELTAS = [1e-4, 1e-5, 1e-6, 1e-7, 1e-8]
-_WANTED = [0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0]
+_WANTED = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10]
 _KINDS: dict[str, Any] = {"Gaussian": Gaussian, "Laplace": Laplace}
 # Share of the others that the attacker accuses wrongly. chosen: 1 in 1,000, as on the page
 _RATE = 1e-3
@@ -40,48 +40,22 @@ _RATES = np.geomspace(1e-4, 1.0, 61)  # its rates of wrong accusations. chosen
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="380" height="245" fill="currentColor">'
 
 
-class _Field(NamedTuple):
-    """A number that is entered: its slider's positions, and its range where it is typed."""
-
-    label: str
-    points: Sequence[float]
-    start: float
-    lower: float = 1e-6
-    upper: float = 1e9
-    is_whole: bool = False
-
-    def parsed(self, text: str) -> int | float:
-        """The number that was typed; `ValueError` with a sentence for the reader."""
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not self.lower <= value <= self.upper or (self.is_whole and not value.is_integer()):
-            kind = "a whole number" if self.is_whole else "a number"
-            limits = f"{self.lower:g} to {self.upper:g}"
-            raise ValueError(f"{self.label}: enter {kind} from {limits}, not {text[:40]!r}.")
-        return int(value) if value.is_integer() else value
-
-
-_TARGETS = {
-    "delta": _Field("Delta", DELTAS, 1e-5, 1e-300, 0.1),
-    "wanted": _Field("Wanted epsilon", _WANTED, 2.0),
-}
+# Label, positions and start of each slider.
+_TARGETS = {"delta": ("Delta", DELTAS, 1e-5), "wanted": ("Wanted epsilon", _WANTED, 2)}
 _TRAINING = {
-    "noise": _Field("Noise multiplier", NOISES, 1.1, 0.1),
-    "batch": _Field("Batch (expected)", BATCHES, 256, 1.0, is_whole=True),
-    "records": _Field("Records", RECORDS, 64_000, 1.0, is_whole=True),
-    "epochs": _Field("Epochs", EPOCHS, 15, 1e-3, 1e5),
+    "noise": ("Noise multiplier", NOISES, 1.1),
+    "batch": ("Batch (expected)", BATCHES, 256),
+    "records": ("Records", RECORDS, 64_000),
+    "epochs": ("Epochs", EPOCHS, 15),
     **_TARGETS,
 }
 _ANSWER = {
-    "scale": _Field("Scale of the noise", SCALES, 4.0),
-    "sensitivity": _Field("Sensitivity", SENSITIVITIES, 1.0),
+    "scale": ("Scale of the noise", SCALES, 4.0),
+    "sensitivity": ("Sensitivity", SENSITIVITIES, 1.0),
     **_TARGETS,
 }
 
 
-# As it was typed: 256, and not 256.0, stands in the lines of Python.
 _Number = int | float
 # A release and its line of Python, the name of its noise, the least noise and its line.
 _Asked = tuple[Any, str, str, Callable[..., Any], str]
@@ -164,97 +138,65 @@ def _decades(share: Any) -> Any:
     return np.clip(4.0 + np.log10(np.maximum(share, 1e-4)), 0.0, 4.0)
 
 
-class Panel:
-    """Sliders, fields for typed numbers, and the answers below them.
+def _panel(ask: Callable[..., _Asked], sliders: dict[str, Any], **more: Any) -> Any:
+    """Sliders over the answers to their numbers; `more` are choices of `ask`."""
+    widgets = checks.extra("ipywidgets", "notebook")
+    output = widgets.HTML()
 
-    A notebook shows the panel. `controls` has the slider and the field of each number by name,
-    `kind` the choice of a noise (or None), `text` the answers, and `box` the widget of them all.
-    """
-
-    def __init__(self, fields: dict[str, _Field], ask: Callable[..., _Asked], kinds: Any = ()):
-        widgets = checks.extra("ipywidgets", "notebook")
-        self._fields, self._ask, self._follows, self.controls = fields, ask, False, {}
-        self.kind = widgets.Dropdown(options=kinds, description="Noise") if kinds else None
-        for name, field in fields.items():
-            options = [(f"{x}", x) for x in field.points]
-            slider = widgets.SelectionSlider(options=options, value=field.start, readout=False)
-            slider.description, slider.style.description_width = field.label, "9em"
-            typed = widgets.Text(f"{field.start}", tooltip=field.label)
-            self.controls[name] = slider, typed
-            slider.observe(lambda _, name=name: self._moved(name), "value")
-            typed.observe(lambda _: self.update(), "value")
-        rows = [widgets.HBox(pair) for pair in self.controls.values()]
-        if self.kind is not None:
-            self.kind.observe(lambda _: self.update(), "value")
-            rows.insert(0, self.kind)
-        self._outputs = [widgets.HTML() for _ in range(4)]
-        self.box = widgets.VBox([*rows, *self._outputs])
-        self.update()
-
-    def _moved(self, name: str) -> None:
-        slider, typed = self.controls[name]
-        if not self._follows:
-            typed.value = f"{slider.value}"
-
-    def update(self) -> None:
-        """Show the answers to the numbers that are entered, or what is wrong with them."""
-        shown: list[str] = []
+    def show(delta: _Number, wanted: _Number, **entered: Any) -> str:
+        output.value = ""  # whatever is raised, nothing stays of earlier numbers
         try:
-            entered: Any = {x: f.parsed(self.controls[x][1].value) for x, f in self._fields.items()}
-            self._follows = True  # a slider stands at the position closest to a typed number
-            for name, value in entered.items():
-                distances = np.abs(np.log(np.asarray(self._fields[name].points) / value))
-                self.controls[name][0].index = int(np.argmin(distances))
-            targets = entered.pop("delta"), entered.pop("wanted")
-            if self.kind is not None:
-                entered["kind"] = self.kind.value
-            for answer in _answers(self._ask(**entered), *targets):
-                self._outputs[len(shown)].value = _as_html(answer)
-                shown.append(answer)
-        except ValueError as error:
-            shown = [str(error)]
-        finally:
-            self._follows = False
-            # Whatever was raised, nothing stays of earlier numbers.
-            shown += [""] * (len(self._outputs) - len(shown))
-            for output, answer in zip(self._outputs, shown, strict=True):
-                output.value = _as_html(answer)
-            self.text = "\n".join(filter(None, shown[:-1]))
+            *words, picture = _answers(ask(**entered), delta, wanted)
+        except ValueError as error:  # of numbers that do not go together
+            words, picture = [str(error)], ""
+        output.value = "".join(map(_as_html, words)) + picture
+        return "\n".join(words)
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        """The widget; its answers alone where no widget can be shown."""
-        answers = "".join(output.value for output in self._outputs)
-        return {**self.box._repr_mimebundle_(), "text/plain": self.text, "text/html": answers}
+    made = {
+        name: widgets.SelectionSlider(
+            options=points, value=start, description=label, style={"description_width": "9em"}
+        )
+        for name, (label, points, start) in sliders.items()
+    }
+    panel = widgets.interactive(show, clear_output=False, **more, **made)
+    panel.children = (*panel.children, output)
+    bundle = panel._repr_mimebundle_
+    # The answers alone where no widget can be shown, as in a stored notebook.
+    panel._repr_mimebundle_ = lambda **named: {
+        **bundle(**named), "text/plain": panel.result, "text/html": output.value
+    }  # fmt: skip
+    return panel
 
 
 def _as_html(answer: str) -> str:
-    """A picture as it is, code and text with their lines."""
+    """Code and text with their lines."""
     tag = "pre" if answer.startswith("import") else 'div style="white-space: pre-line"'
-    return answer if answer.startswith("<svg") else f"<{tag}>{html.escape(answer)}</{tag[:3]}>"
+    return f"<{tag}>{html.escape(answer)}</{tag[:3]}>"
 
 
-def training() -> Panel:
+def training() -> Any:
     """Sliders for a training by DP-SGD: noise multiplier, batch, records, epochs, and targets.
 
     Returns:
-        A panel that a notebook shows: epsilon at the chosen delta, the advantage and the findings
-        of an attacker in words, the least noise multiplier for a wanted epsilon, the Python that
-        computes these numbers, and the trade-off. Numbers in the text are upper bounds, rounded
-        up; the comments of the Python have every digit. Batches are Poisson samples, and neighbours
-        differ by one record more or less.
+        An `ipywidgets.interactive`, whose `result` is the text: epsilon at the chosen delta, the
+        advantage and the findings of an attacker, the least noise multiplier for a wanted epsilon,
+        and the Python that computes these numbers, for numbers between the positions. The
+        trade-off is below it. Numbers in the text are upper bounds, rounded up; the comments of the
+        Python have every digit. Batches are Poisson samples, and neighbours differ by one record
+        more or less.
 
-    A number that is typed beside a slider may lie between its positions. A bad one gives a sentence
-    and no number. `ImportError` without ipywidgets (extra `notebook`).
+    Numbers that do not go together give a sentence and no number. `ImportError` without ipywidgets
+    (extra `notebook`).
 
     >>> import jaxdp as dp
     >>> panel = dp.explore.training()
-    >>> print(panel.text.splitlines()[0])
+    >>> print(panel.result.splitlines()[0])
     ε ≤ 1.0926 at δ = 1e-05
     """
-    return Panel(_TRAINING, _asked_of_training)
+    return _panel(_asked_of_training, _TRAINING)
 
 
-def release() -> Panel:
+def release() -> Any:
     """Sliders for one answer with Gaussian or Laplace noise: its scale and its sensitivity.
 
     Returns:
@@ -262,7 +204,7 @@ def release() -> Panel:
 
     >>> import jaxdp as dp
     >>> panel = dp.explore.release()
-    >>> print(panel.text.splitlines()[0])
+    >>> print(panel.result.splitlines()[0])
     ε ≤ 0.92635 at δ = 1e-05
     """
-    return Panel(_ANSWER, _asked_of_answer, tuple(_KINDS))
+    return _panel(_asked_of_answer, _ANSWER, kind=[*_KINDS])
