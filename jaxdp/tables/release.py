@@ -209,9 +209,10 @@ def cost_of(plan: TablePlan, budget: Currency) -> Currency:
     """Cost of all statistics together, so that the ledger takes all of them or none."""
     if plan.thresholds():
         raise ValueError("ledger must be None: it counts no delta, which unknown categories need")
-    costs = []
-    for query, mechanism in zip(plan.queries, plan.mechanisms, strict=True):
-        costs.extend([in_currency(_item(mechanism, budget), budget)] * query.runs)
+    costs = [
+        query.runs * in_currency(_item(mechanism, budget), budget)
+        for query, mechanism in zip(plan.queries, plan.mechanisms, strict=True)
+    ]
     return sum(costs[1:], costs[0])
 
 
