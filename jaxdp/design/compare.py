@@ -50,6 +50,25 @@ class Row(NamedTuple):
     support: str  # "reals" or "integers"
 
 
+class Comparison(tuple[Row, ...]):
+    """Rows of `compare`, which print as a table."""
+
+    def __str__(self) -> str:
+        lines: list[tuple[str, ...]] = [
+            ("family", "variance", "mean |noise|", "/ Gaussian", "/ bound", "guarantee")
+        ]
+        for row in self:
+            numbers = row.variance, row.mean_absolute, row.ratio_to_gaussian, row.ratio_to_bound
+            lines.append((row.family, *(f"{x:.4g}" for x in numbers), row.guarantee))
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(
+                f"{x:{'<' if i in (0, 5) else '>'}{widths[i]}}" for i, x in enumerate(line)
+            ).rstrip()
+            for line in lines
+        )
+
+
 @in_float64
 def compare(
     budget: BudgetLike,
@@ -60,7 +79,7 @@ def compare(
     *,
     integers: bool = False,
     progress: bool | None = None,
-) -> tuple[Row, ...]:
+) -> Comparison:
     """The best member of every family of noise for one budget, the least error first.
 
     Args:
@@ -77,7 +96,8 @@ def compare(
             stderr is a terminal.
 
     Returns:
-        Rows, the least error first, without families that cannot meet the budget. In each,
+        Rows, the least error first, without families that cannot meet the budget; they print as a
+        table. In each,
         ratio_to_gaussian: of variances. ratio_to_bound: variance over the least variance of any
         unbiased mechanism whose single coordinate moves by its sensitivity (`lower_bound` of
         ApproxDP). guarantee: "exact" (the composed delta, as `PrivacyLoss.log_delta` bounds it),
@@ -90,6 +110,10 @@ def compare(
     >>> table = dp.compare((1.0, 1e-5), 1.0, families=["laplace", "gaussian"])
     >>> [(row.family, round(row.variance, 3)) for row in table]
     [('laplace', 2.0), ('gaussian', 13.918)]
+    >>> print(table)
+    family    variance  mean |noise|  / Gaussian  / bound  guarantee
+    laplace          2             1      0.1437    2.172  exact
+    gaussian     13.92         2.977           1    15.12  exact
     """
     budget = as_budget(budget)
     if budget.epsilon.ndim or budget.delta.ndim:
@@ -108,7 +132,7 @@ def compare(
             scales = allocate_exact(_unit(noise), sensitivity, budget)
             noise = _unit(noise)
         rows.append(_row(family, noise, scales, budget, sensitivity))
-    return tuple(sorted(_beside_gaussian(rows), key=lambda row: getattr(row, objective)))
+    return Comparison(sorted(_beside_gaussian(rows), key=lambda row: getattr(row, objective)))
 
 
 def _checked(

@@ -21,10 +21,11 @@ from jaxdp.dpsgd.phase import Phase, Schedule, training_of
 
 
 class Curve(NamedTuple):
-    """Epsilon along a training: after steps[i] steps it is epsilon[..., i]."""
+    """Epsilon along a training: epsilon[..., i] after steps[i] steps, or epochs[i] epochs."""
 
     steps: Reals
     epsilon: Reals
+    epochs: Reals
 
 
 @with_names
@@ -44,7 +45,8 @@ def curve(
             batched, steps and sampling_prob are one concrete number for each phase.
 
     Returns:
-        The steps, a vector, and epsilon in nats, with them along its last axis.
+        The steps, a vector, epsilon in nats, with them along its last axis, and the steps in epochs
+        (times the sampling probabilities).
 
     `ValueError` without steps, for several numbers of a phase, and within the epochs of a scheme
     that allocates records to the steps of an epoch.
@@ -62,19 +64,22 @@ def curve(
     starts = np.concatenate([[0.0], np.cumsum(counts)])
     if starts[-1] == 0:
         raise ValueError("steps must be 1 or more in all, got 0")
+    rates = [float(np.asarray(phase.sampling_prob).item()) for phase in phases]
     if every == "epoch":
-        rates = [float(np.asarray(phase.sampling_prob).item()) for phase in phases]
         parts = [_ends(n, q) + start for n, q, start in zip(counts, rates, starts, strict=False)]
         times = np.unique(np.concatenate([*parts, starts[-1:]]))
     else:
         times = np.arange(checks.positive_integer("every", every), starts[-1], every, dtype=float)
         times = np.append(times, starts[-1])
+    parts = zip(counts, starts, strict=False)
+    done = [np.clip(times - start, 0.0, count) for count, start in parts]
     losses = [
-        _loss_after(phase, np.clip(times - start, 0.0, count), relation, group_size)
-        for phase, count, start in zip(phases, counts, starts, strict=False)
+        _loss_after(phase, steps, relation, group_size)
+        for phase, steps in zip(phases, done, strict=True)
     ]
     total = functools.reduce(operator.add, losses)
-    return Curve(xp.asarray(times), total.epsilon(target[..., None]))
+    epochs = sum(rate * steps for rate, steps in zip(rates, done, strict=True))
+    return Curve(xp.asarray(times), total.epsilon(target[..., None]), xp.asarray(epochs))
 
 
 def _loss_after(

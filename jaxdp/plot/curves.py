@@ -12,6 +12,7 @@ from jaxdp._core.types import ArrayLike
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.compare import Row
 from jaxdp.design.fit import fit_noise
+from jaxdp.dpsgd.curve import Curve
 from jaxdp.guarantee.base import Budget
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
@@ -34,6 +35,10 @@ from jaxdp.risk import HasProfile
 _POINTS = 401
 # Steps of a training with an epsilon. chosen: a line that looks smooth
 _STEPS = 64
+# Most dots of a line. chosen: more would touch
+_DOTS = 101
+# Names of heights by `on_integers`.
+_HEIGHTS = {"density": False, "probability": True}
 # Probability that the picture of a density leaves out on either side. chosen: not to be seen
 _TAIL = 1e-4
 # From natural logarithms to powers of ten. derived
@@ -76,14 +81,18 @@ def profile(
 
 @styled
 def epsilon_by_step(
-    steps: Mapping[str, Mechanism | PrivacyLoss], count: int, delta: float, *, ax: Any = None
+    steps: Mapping[str, Mechanism | PrivacyLoss | Curve],
+    count: int | None = None,
+    delta: float | None = None,
+    *,
+    ax: Any = None,
 ) -> Any:
-    """Plot epsilon after each step of a training, at one delta.
+    """Plot epsilon after each step of a training, at one delta, or curves against epochs.
 
     Args:
-        steps: labels and trainings, each given by one of its steps.
-        count: number of steps.
-        delta: a probability.
+        steps: labels and trainings, each given by one of its steps, or all by a `dpsgd.Curve`.
+        count: number of steps; without curves.
+        delta: a probability; that of the curves is only named.
         ax: axes to draw on; None: a new figure.
 
     Returns:
@@ -94,17 +103,31 @@ def epsilon_by_step(
     >>> axes = dp.plot.epsilon_by_step({"every record": step}, 5, 1e-5)
     >>> axes.get_xlabel()
     'steps'
+    >>> curve = dp.dpsgd.curve(1.0, 1e-6, sampling_prob=0.01, steps=1000)
+    >>> dp.plot.epsilon_by_step({"DP-SGD": curve}, delta=1e-6).get_xlabel()
+    'epochs'
     """
     check_mapping("steps", steps, "step")
+    curves = {label: step for label, step in steps.items() if isinstance(step, Curve)}
+    releases = {label: step for label, step in steps.items() if not isinstance(step, Curve)}
+    y = r"$\varepsilon$" if delta is None else rf"$\varepsilon$ at $\delta = {power(delta)}$"
+    if curves:
+        if releases or count is not None:
+            raise ValueError("steps must be curves alone, without count, or none of them a curve")
+        ax = axes_of(ax)
+        for label, curve in curves.items():
+            ax.plot(np.asarray(curve.epochs), np.asarray(curve.epsilon), label=label)
+        return labelled(ax, "epochs", y, "Epsilon of a training", "training")
+    if count is None or delta is None:
+        raise ValueError(f"count and delta must be given with steps, got {count} and {delta}")
     checks.whole("count", count, 1.0)
     ax = axes_of(ax)
     # Epsilon grows like a root at first, so most of the steps are early ones.
     at = np.unique(np.round(1 + (count - 1) * np.linspace(0.0, 1.0, min(count, _STEPS)) ** 2))
-    for label, step in steps.items():
+    for label, step in releases.items():
         loss = step if isinstance(step, PrivacyLoss) else privacy_loss(step)
         ax.plot(at, np.asarray((at * loss).epsilon(delta)), label=label)
     whole_ticks(ax)
-    y = rf"$\varepsilon$ at $\delta = {power(delta)}$"
     return labelled(ax, "steps", y, "Epsilon of a training", "training")
 
 
@@ -163,15 +186,15 @@ def noise_by_epsilon(
 
 @styled
 def density(noises: Mapping[str, Noise], x: ArrayLike | None = None, *, ax: Any = None) -> Any:
-    """Plot the densities of noises.
+    """Plot the densities of noises, on the integers their probabilities.
 
     Args:
-        noises: labels and noises on the reals, one each.
+        noises: labels and noises, one each.
         x: values of the noise; if None, up to the quantile 1 - 1e-4 of the widest noise.
         ax: axes to draw on; None: a new figure.
 
     Returns:
-        The axes.
+        The axes. Noise on the integers has a dot at the whole number next to each x.
 
     >>> import jaxdp as dp
     >>> axes = dp.plot.density({"Gaussian": dp.Gaussian(1.0), "Laplace": dp.Laplace(1.0)})
@@ -186,9 +209,14 @@ def density(noises: Mapping[str, Noise], x: ArrayLike | None = None, *, ax: Any 
     else:
         places = np.asarray(x)
     for label, noise in noises.items():
-        ax.plot(places, np.exp(np.asarray(noise.log_density(places))), label=label)
+        at = np.unique(np.round(places)) if noise.on_integers else places
+        marker = "o" if noise.on_integers and at.size <= _DOTS else None
+        density = np.exp(np.asarray(noise.log_density(at)))
+        ax.plot(at, density, label=label, marker=marker, markersize=3.0)
     ax.set_ylim(bottom=0.0)
-    return labelled(ax, "noise $x$", "density $p(x)$", "Densities", "noise")
+    kinds = {noise.on_integers for noise in noises.values()}
+    y = " or ".join(name for name, kind in _HEIGHTS.items() if kind in kinds)
+    return labelled(ax, "noise $x$", f"{y} $p(x)$", "Densities", "noise")
 
 
 @styled

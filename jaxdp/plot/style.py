@@ -13,6 +13,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
 from jaxdp.composition.privacy_loss import PrivacyLoss
+from jaxdp.dpsgd.curve import Curve
 from jaxdp.guarantee.base import require_profile
 from jaxdp.noise.base import Noise
 
@@ -109,11 +110,12 @@ def check_mapping(name: str, entries: object, what: str) -> None:
     if not isinstance(entries, Mapping) or not entries:
         raise ValueError(f"{form}, got {entries!r}")
     for label, entry in entries.items():
-        if what in ("mechanism", "step") and not isinstance(entry, PrivacyLoss):
+        if what in ("mechanism", "step") and not isinstance(entry, PrivacyLoss | Curve):
             require_profile(f"{name}[{label!r}]", entry)
         if what == "noise" and not isinstance(entry, Noise):
             raise ValueError(f"{form}, got {entry!r} for {label!r}")
-        shapes = (np.shape(leaf) for leaf in jax.tree.leaves(entry) if hasattr(leaf, "shape"))
+        leaves = jax.tree.leaves(entry[1][..., 0] if isinstance(entry, Curve) else entry)
+        shapes = (np.shape(leaf) for leaf in leaves if hasattr(leaf, "shape"))
         shape = getattr(entry, "shape", None)
         shape = np.broadcast_shapes(*shapes) if shape is None else shape
         if what != "curve" and shape != ():

@@ -110,3 +110,11 @@ def test_bad_input():
         dp.compare(dp.Budget(1.0, 1e-6), [1.0, 2.0], count=3)
     with pytest.raises(ValueError, match="which staircase does not allow"):
         dp.compare(dp.Budget(1.0, 1e-6), [1.0, 2.0], families=("staircase",))
+
+
+def test_a_comparison_prints_as_a_table():
+    table = dp.compare((1.0, 1e-5), 1.0, families=["laplace", "gaussian"])
+    heading, *lines = str(table).split("\n")
+    assert heading.split()[:2] == ["family", "variance"]
+    assert [line.split()[0] for line in lines] == [row.family for row in table]
+    assert [float(line.split()[1]) for line in lines] == pytest.approx([2.0, 13.92])

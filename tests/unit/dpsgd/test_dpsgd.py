@@ -93,14 +93,16 @@ def test_one_step_more_exceeds():
 
 
 def test_curve():
-    steps, epsilon = dp.dpsgd.curve(1.0, 1e-6, sampling_prob=0.01, steps=250)
+    steps, epsilon, epochs = dp.dpsgd.curve(1.0, 1e-6, sampling_prob=0.01, steps=250)
     np.testing.assert_array_equal(steps, [100, 200, 250])
+    np.testing.assert_array_equal(epochs, [1, 2, 2.5])
     expected = dp.dpsgd.epsilon(1.0, 1e-6, sampling_prob=0.01, steps=np.asarray(steps))
     np.testing.assert_allclose(epsilon, expected, rtol=1e-9)
     phases = [dp.dpsgd.Phase(np.array([1.0, 2.0]), sampling_prob=0.01, steps=150)]
     phases.append(dp.dpsgd.Phase(2.0, sampling_prob=0.02, steps=100))
-    steps, epsilon = dp.dpsgd.curve(delta=1e-6, phases=phases, every=100)
+    steps, epsilon, epochs = dp.dpsgd.curve(delta=1e-6, phases=phases, every=100)
     np.testing.assert_array_equal(steps, [100, 200, 250])
+    np.testing.assert_allclose(epochs, [1, 2.5, 3.5], rtol=1e-12)
     assert epsilon.shape == (2, 3)
     assert (jnp.diff(epsilon) > 0).all()
     whole = dp.dpsgd.epsilon(delta=1e-6, phases=phases)

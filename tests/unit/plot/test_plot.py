@@ -6,6 +6,7 @@ import pytest
 from scipy import stats
 
 import jaxdp as dp
+from jaxdp.dpsgd.curve import Curve
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -140,6 +141,32 @@ def test_no_two_lines_look_alike():
 def test_a_peak_is_drawn():
     ax = dp.plot.density({"a": dp.Laplace(1.0)})
     assert np.max(ax.lines[0].get_ydata()) == pytest.approx(0.5, rel=1e-12)
+    pyplot.close("all")
+
+
+def test_noise_on_the_integers_has_its_probabilities():
+    noises = {"a": dp.DiscreteGaussian(2.0), "b": dp.DiscreteLaplace(0.2)}
+    for x in (None, np.linspace(-7.0, 7.0, 50)):
+        ax = dp.plot.density(noises, x)
+        for line in ax.lines:
+            np.testing.assert_array_equal(line.get_xdata(), np.arange(-7.0, 8.0))
+            assert np.sum(line.get_ydata()) == pytest.approx(1.0, abs=1e-3)
+        assert ax.get_ylabel() == "probability $p(x)$"
+    ax = dp.plot.density({"a": dp.DiscreteGaussian(1e6), "b": dp.Laplace(1e6)})
+    assert np.all(ax.lines[0].get_ydata() > 0)
+    assert ax.get_ylabel() == "density or probability $p(x)$"
+    pyplot.close("all")
+
+
+def test_a_curve_is_drawn_against_epochs():
+    curve = Curve(np.array([50.0, 100.0]), np.array([1.0, 1.5]), np.array([0.5, 1.0]))
+    ax = dp.plot.epsilon_by_step({"a": curve, "b": curve}, delta=1e-6)
+    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0.5, 1.0], [1.0, 1.5]])
+    assert ax.get_xlabel() == "epochs"
+    several = curve._replace(epsilon=np.ones((3, 2)))
+    for bad in ({"a": curve, "b": STEP}, {"a": several}, {"a": STEP}):
+        with pytest.raises(ValueError, match=r"curves alone|a batch of shape|count and delta"):
+            dp.plot.epsilon_by_step(bad)
     pyplot.close("all")
 
 
