@@ -33,7 +33,8 @@ def matrix_sensitivity(strategy: ArrayLike, min_sep: int = 1, participations: in
     """Largest norm of C g for unit rows g of a record that takes part several times.
 
     Args:
-        strategy: the square matrix C, (steps, steps); concrete.
+        strategy: the matrix C, (outputs, steps), such as the nodes of a tree over its leaves;
+            concrete.
         min_sep: least number of steps between two participations.
         participations: largest number of participations of one record.
 
@@ -44,8 +45,8 @@ def matrix_sensitivity(strategy: ArrayLike, min_sep: int = 1, participations: in
     Source: Choquette-Choo et al., arXiv:2306.08153, section 4 and appendix.
     """
     matrix = np.asarray(checks.real("strategy", strategy))
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
-        raise ValueError(f"strategy must be a square matrix, got shape {matrix.shape}")
+    if matrix.ndim != 2 or matrix.size == 0:
+        raise ValueError(f"strategy must be a matrix (outputs, steps), got shape {matrix.shape}")
     min_sep = checks.positive_integer("min_sep", min_sep)
     participations = checks.positive_integer("participations", participations)
     gram = np.abs(matrix.T @ matrix)
@@ -99,12 +100,13 @@ class GDP(Guarantee):
         """Guarantee of C x + noise, a matrix mechanism: its sensitivity over the noise multiplier.
 
         Args:
-            strategy: the square matrix C of the steps, known; rows x of one record have norm 1
-                at most (clipped).
+            strategy: the matrix C, (outputs, steps), known; rows x of one record have norm 1 at
+                most (clipped).
             noise_multiplier: standard deviation of the noise on every entry.
             min_sep, participations: of one record, see `matrix_sensitivity`.
 
-        Batches are fixed beforehand; steps may depend on earlier outputs.
+        Batches are fixed beforehand; steps may depend on earlier outputs, each of which is released
+        after its last step.
 
         >>> import jaxdp as dp
         >>> import numpy as np

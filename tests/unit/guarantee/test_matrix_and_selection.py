@@ -25,6 +25,46 @@ def test_the_sensitivity_of_a_matrix_with_positive_products(min_sep, most):
     assert max(each) <= found <= max(each) * 1.02
 
 
+def forest(steps):
+    """Nodes of the complete binary trees that `steps` leaves fill, the largest first."""
+    nodes, start = [], 0
+    for depth in range(steps.bit_length() - 1, -1, -1):
+        if steps >> depth & 1:
+            for size in (2**k for k in range(depth + 1)):
+                places = np.arange(start, start + 2**depth, size)
+                nodes += [np.isin(np.arange(steps), range(place, place + size)) for place in places]
+            start += 2**depth
+    return np.array(nodes, float)
+
+
+@pytest.mark.parametrize(
+    ("steps", "min_sep", "most", "square"),
+    # The last ones are cases that tensorflow_privacy publishes for trees.
+    [
+        (4, 2, 4, 8),
+        (4, 4, 2, 3),
+        (4, 1, 4, 28),
+        (8, 8, 1, 4),
+        (9, 4, 3, 11),
+        (7, 3, 3, 9),
+        (8, 1, 8, 120),
+    ],
+)
+def test_a_tree_has_more_outputs_than_steps(steps, min_sep, most, square):
+    matrix = forest(steps)
+    each = [(matrix[:, p].sum(axis=1) ** 2).sum() for p in patterns(steps, min_sep, most)]
+    assert max(each) == square
+    guarantee = dp.GDP.of_matrix(matrix, 1.0, min_sep=min_sep, participations=most)
+    assert float(dp.to_zcdp(guarantee).rho) == pytest.approx(square / 2, rel=1e-9)
+    triangle = dp.GDP.of_matrix(np.linalg.qr(matrix)[1], 1.0, min_sep=min_sep, participations=most)
+    assert guarantee.mu == pytest.approx(triangle.mu, rel=1e-9)
+
+
+def test_a_matrix_may_have_fewer_outputs_than_steps():
+    found = dp.GDP.of_matrix([[1.0, 2.0, 0.5]], 2.0, min_sep=2, participations=2)
+    assert found.mu == pytest.approx(1.0, rel=1e-9)
+
+
 def test_a_banded_matrix_needs_its_columns_alone():
     band = np.subtract.outer(np.arange(9), np.arange(9))
     matrix = np.where((band >= 0) & (band < 3), 0.5**band, 0.0)
@@ -118,7 +158,9 @@ def test_bad_values_are_refused(make):
         make()
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (4, 3), (4,), (0, 0), (2, 2, 2)])
-def test_a_matrix_that_is_not_square_is_refused(shape):
-    with pytest.raises(ValueError, match="strategy must be a square matrix, got shape"):
+@pytest.mark.parametrize("shape", [(4,), (0, 0), (3, 0), (2, 2, 2)])
+def test_what_is_no_matrix_is_refused(shape):
+    with pytest.raises(
+        ValueError, match=r"strategy must be a matrix \(outputs, steps\), got shape"
+    ):
         dp.GDP.of_matrix(np.ones(shape), 1.0)
