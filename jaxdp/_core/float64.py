@@ -24,7 +24,7 @@ from jax.tree_util import tree_flatten, tree_leaves
 from jaxdp._core import checks
 from jaxdp._core.devices import refused_on_tpu, with_float64
 from jaxdp._core.isolated import isolated
-from jaxdp._core.precision import callers_are_wide, is_inside, narrowed, opened
+from jaxdp._core.precision import is_inside, narrowed, opened
 from jaxdp._core.pytree import assign, is_record, numbers_of, with_data
 from jaxdp._core.tracing import is_tracing, outside_traces
 
@@ -135,7 +135,7 @@ def traced_in_float64(
 
     with opened():
         operands = [x for x, t in zip(leaves, traced, strict=True) if t]
-        return of(*operands) if callers_are_wide() else isolated(of, *operands)
+        return isolated(of, *operands)
 
 
 def _made(initial: Any, record: Any, *args: Any, **kwargs: Any) -> Any:

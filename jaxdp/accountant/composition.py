@@ -7,7 +7,6 @@ from typing import Any, final
 
 import jax
 
-from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import Bools, Reals, Shape
@@ -89,7 +88,6 @@ def ratios_of(term: Term) -> Reals:
     return ratios
 
 
-@compiled
 def one_release(term: Term) -> Term:
     """One Gaussian release equivalent to all Gaussian releases of the term."""
     ratio, count = ratios_of(term), xp.where(term.count == 0, 0.0, xp.sqrt(term.count))

@@ -36,7 +36,7 @@ from jaxdp._numeric.search import zoom
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
-from jaxdp.accountant.runner import ANY_NUMBER, by_lanes
+from jaxdp.accountant.runner import by_lanes
 from jaxdp.accountant.steps import Engine, Question
 from jaxdp.guarantee.base import rounding_slack
 
@@ -68,22 +68,18 @@ class _Lanes(NamedTuple):
 def engine(question: Question) -> Engine:
     """The upper bound for a question; concrete releases can have infinite losses."""
 
-    def known(batch: Batch, _: LogBounds) -> _Lanes:
+    def arrays(batch: Batch, _: LogBounds) -> _Lanes:
         return _Lanes(_Releases(batch.terms, tuple(map(_infinite, batch.terms))), batch.values)
-
-    def traced(batch: Batch, _: LogBounds) -> _Lanes:
-        return _Lanes(_Releases(batch.terms, (None,) * len(batch.terms)), batch.values)
 
     def solve(lanes: _Lanes, _: Any) -> LogBounds:
         upper = xp.asarray(_UPPER[question](*lanes))
         return LogBounds(xp.full_like(upper, -xp.inf), upper)
 
-    def most(lanes: _Lanes, _: bool) -> int:
+    def most(lanes: _Lanes) -> int:
         releases = sum(term.count.shape[-1] for term in lanes.releases.terms)
         return max(_AT_ONCE // (_TRIED * releases), 1)
 
-    parts = (by_lanes(arrays, solve, most, ANY_NUMBER) for arrays in (known, traced))
-    return Engine(next(parts).concrete, next(parts).traced)
+    return by_lanes(arrays, solve, most)
 
 
 def _infinite(term: Term) -> Any:

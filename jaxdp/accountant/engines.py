@@ -9,13 +9,12 @@
 
 x is log delta. `TABLE` has the engines of every kind, in order, and the width of a bracket above
 which each of them runs. To add an engine, add a row, and the engine to `_ENGINES`. The choice
-depends only on the types of the pairs, on the units of concrete lattices, and on whether terms and
-values are concrete.
+depends only on the types of the pairs and on the units of lattices.
 
-If many concrete values belong to one loss, `contour.by_loss` answers them first. `ends` follows the
-first engine, for every lane. `contour.by_number` counts rare large losses of samples. The grid of
-smooth losses would double a user's program: it serves concrete values only. `divergences` follows
-the last engine. `inverse` searches epsilon where an engine's own inverse is wide.
+If many values belong to one loss, `contour.by_loss` answers them first. `ends` follows the first
+engine, for every lane. `contour.by_number` counts rare large losses of samples. `divergences`
+follows the last engine. `inverse` searches epsilon where an engine's own inverse is wide. A program
+for a GPU evaluates one engine, and the host the lanes that it leaves wide (`steps_on_gpu`).
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ from typing import Any, Literal, TypeAlias
 import jax
 import numpy as np
 
-from jaxdp._core import checks
-from jaxdp._core.compilation import MOST_LANES, compiled
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import xp
 from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
@@ -43,9 +40,8 @@ from jaxdp.accountant.contour import engine as contour
 from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.contour.shared import CLOSE
-from jaxdp.accountant.runner import ANY_NUMBER, by_lanes, by_releases
-from jaxdp.accountant.steps import ALWAYS, Engine, Question, Row, Step
-from jaxdp.accountant.tables import tabled
+from jaxdp.accountant.runner import by_lanes, by_releases
+from jaxdp.accountant.steps import ALWAYS, Engine, Question, Row, Step, Tangents
 from jaxdp.accountant.window import common_unit
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
@@ -65,9 +61,10 @@ LAW_BLOCKS = (1, 16, 64)  # the same of laws. measured: 4 seldom helps
 MOST_LEFT = 0.9
 
 END = Row("end", ALWAYS)
-RARE = Row("number of rare losses", 1e-3, concrete_only=True)  # narrower: lowers few. measured
+ON_MIXTURES = Row("mixtures", 1e-6, BLOCKS)
+RARE = Row("number of rare losses", 1e-3)  # narrower: lowers few. measured
 ON_LAWS = Row("laws", levels=LAW_BLOCKS, if_unanswered=True, most_left=MOST_LEFT)
-SHARED_LAWS = Row("shared laws", CLOSE, LAW_BLOCKS, concrete_only=True, most_left=MOST_LEFT)
+SHARED_LAWS = Row("shared laws", CLOSE, LAW_BLOCKS, most_left=MOST_LEFT)
 # Of narrower brackets of an engine's own inverse, a search lowered none. measured
 SEARCH = Row("search", 1e-3)
 
@@ -87,14 +84,14 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         SEARCH,
     ),
     "mixtures": (
-        Row("shared mixtures", 1e-6, BLOCKS, concrete_only=True, most_left=MOST_LEFT),
+        Row("shared mixtures", 1e-6, BLOCKS, most_left=MOST_LEFT),
         # In a small batch the short sum costs more than it saves. chosen
         Row("short mixtures", more_than=64, if_unanswered=True),
-        Row("mixtures", 1e-6, BLOCKS),
+        ON_MIXTURES,
         END,
-        Row("laws", 1e-5, LAW_BLOCKS[1:2], concrete_only=True, most_left=MOST_LEFT),
+        Row("laws", 1e-5, LAW_BLOCKS[1:2], most_left=MOST_LEFT),
         RARE,
-        Row("points", 1e-3, concrete_only=True),
+        Row("points", 1e-3),
         Row("divergences", 1e-3),
     ),
     "smooth": (
@@ -102,7 +99,7 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         END,
         ON_LAWS,
         RARE,
-        Row("points", 1e-5, concrete_only=True),
+        Row("points", 1e-5),
         Row("divergences", 1e-5),
         SEARCH,
     ),
@@ -113,7 +110,7 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         ON_LAWS._replace(most=by_loss.HOPELESS),
         RARE,
         Row("points", 1e-6),
-        ON_LAWS._replace(above=1e-5, levels=LAW_BLOCKS[1:], concrete_only=True),
+        ON_LAWS._replace(above=1e-5, levels=LAW_BLOCKS[1:]),
         Row("divergences", 1e-3),
         SEARCH,
     ),
@@ -124,16 +121,16 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
 OF_RANGES = Row("divergences of ranges", ALWAYS)
 # Engines from masses on a grid alone; to compare epsilons, divergences where it has no bound.
 MASSES = Row("points"), END, Row("divergences", 1e-6)
-ROUGH = *MASSES[:2], Row("divergences", 1.0, concrete_only=True)
+ROUGH = *MASSES[:2], Row("divergences", 1.0)
 
 
-def steps_of(question: Question, terms: Terms, is_concrete: bool) -> tuple[Step, ...]:
-    """Engines to evaluate, in order."""
+def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
+    """Engines to evaluate on the host, in order."""
     first, *others = terms
     is_alone = not others and first.count.shape[-1] == 1
     if is_alone and is_gaussian(first):
-        return _steps(question, TABLE["gaussian"], "gaussian", is_concrete)
-    kind = _kind_of(terms, is_concrete)
+        return _steps(question, TABLE["gaussian"])
+    kind = _kind_of(terms)
     rows = TABLE[kind]
     if is_alone:
         some, every = _are_single(first)
@@ -141,25 +138,34 @@ def steps_of(question: Question, terms: Terms, is_concrete: bool) -> tuple[Step,
             rows = TABLE["single lattice" if kind == "lattice" else "single"]
         elif some:
             rows = *TABLE["single"][:2], *(row for row in rows if row.above != ALWAYS)
-    if kind != "mixtures" and is_concrete:
+    if kind != "mixtures":
         is_sampled = any(np.any(np.asarray(term.pair.log_hit()) < 0) for term in terms)
         rows = tuple(row for row in rows if is_sampled or row != RARE)
-    return _steps(question, (*rows, *_of_ranges(terms)), kind, is_concrete)
+    return _steps(question, (*rows, *_of_ranges(terms)), kind)
 
 
-def grid_steps(question: Question, points: int, terms: Terms, known: bool) -> tuple[Step, ...]:
+def steps_on_gpu(question: Question, terms: Terms) -> tuple[Step, ...]:
+    """The engine that a program for a GPU evaluates before the host answers the rest, or none."""
+    first, *others = terms
+    is_alone = not others and first.count.shape[-1] == 1
+    if contour.serves(terms) and contour.are_few(terms):
+        return _steps(question, (ON_MIXTURES,))
+    return _steps(question, TABLE["gaussian"] if is_alone and not _of_ranges(terms) else ())
+
+
+def grid_steps(question: Question, points: int, terms: Terms) -> tuple[Step, ...]:
     """Engines that bound the question by masses on a grid of `points` points, in order."""
-    first, *others = (step.row for step in steps_of(question, terms, known))
+    first, *others = (step.row for step in steps_of(question, terms))
     rows: tuple[Row, ...] = MASSES if question == "log delta" else ROUGH
     if first.engine == "profile":
         rows = (first, END, rows[0], rows[2]) if others else (first,)
-    return _steps(question, (*rows, *_of_ranges(terms)), None, known, points)
+    return _steps(question, (*rows, *_of_ranges(terms)), None, points)
 
 
 def _are_single(term: Term) -> tuple[bool, bool]:
     """True if some lanes may have one release, and if all lanes surely have one."""
-    is_one = np.asarray(term.count) == 1 if checks.is_concrete(term.count) else None
-    return (True, False) if is_one is None else (bool(is_one.any()), bool(is_one.all()))
+    is_one = np.asarray(term.count) == 1
+    return bool(is_one.any()), bool(is_one.all())
 
 
 def _of_ranges(terms: Terms) -> tuple[Row, ...]:
@@ -168,15 +174,14 @@ def _of_ranges(terms: Terms) -> tuple[Row, ...]:
 
 @functools.lru_cache(256)
 def _steps(
-    question: Question, rows: tuple[Row, ...], kind: Any, is_concrete: bool, points: int = 0
+    question: Question, rows: tuple[Row, ...], kind: Any = None, points: int = 0
 ) -> tuple[Step, ...]:
     """The engines of rows for a question; `points` of a grid, if they are given."""
-    rows = tuple(row for row in rows if is_concrete or not row.concrete_only)
     steps = []
     for row in rows:
         if row.engine == "search":
             if question == "epsilon":
-                composed = _steps("log delta", TABLE[kind], kind, is_concrete)
+                composed = _steps("log delta", TABLE[kind], kind)
                 steps.append(Step(inverse.engine(composed, width), row))
             continue
         if question == "epsilon":  # log delta falls by about 10 a nat
@@ -186,18 +191,18 @@ def _steps(
     return tuple(steps)
 
 
-def _kind_of(terms: Terms, is_concrete: bool) -> Kind:
+def _kind_of(terms: Terms) -> Kind:
     """The kind of several releases."""
     singularities = {_singularities_of(term.pair) for term in terms}
     if singularities == {Lattice}:
-        return "lattices" if is_concrete and _have_no_unit(terms) else "lattice"
-    if contour.serves(terms, is_concrete):
+        return "lattices" if _have_no_unit(terms) else "lattice"
+    if contour.serves(terms):
         return "mixtures"
     return "smooth" if singularities == {Smooth} else "other"
 
 
 def _have_no_unit(terms: Terms) -> bool:
-    """True if a lane of concrete terms has many releases on lattices without a common unit."""
+    """True if a lane has many releases on lattices without a common unit."""
     if sum(term.count.shape[-1] for term in terms) < _MANY_LATTICES:
         return False
     terms = jax.tree.map(np.asarray, terms)
@@ -224,37 +229,35 @@ def _singularities(structure: Any, leaves: tuple[tuple[int, Any], ...]) -> type:
     return type(jax.eval_shape(lambda pair: pair.singularities(), pair))
 
 
-def _by_terms(function: Callable[..., LogBounds], on_host: int) -> Engine:
-    """function(terms, values, bounds before) of lanes."""
+def _of_terms(batch: Batch, known: LogBounds) -> Any:
+    return batch.terms, batch.values, known
 
-    def arrays(batch: Batch, known: LogBounds) -> Any:
-        return batch.terms, batch.values, known
+
+def by_terms(function: Callable[..., LogBounds]) -> Engine:
+    """function(terms, values, bounds before) of lanes, which has slopes of its own."""
 
     def solve(lanes: Any, _: Any) -> LogBounds:
         return function(*lanes)
 
-    return by_lanes(arrays, solve, by_releases, on_host)
+    def with_slopes(lanes: Any, _: Any) -> tuple[LogBounds, Any]:
+        return function(*lanes), ()
+
+    def moved(lanes: Any, _: Any) -> Reals:
+        return function(*lanes).upper
+
+    tangents = Tangents(_of_terms, with_slopes, moved, by_releases)
+    return by_lanes(_of_terms, solve, by_releases, tangents=tangents)
 
 
 def _on_grid(points: int) -> dict[Question, Engine]:
-    """The grid of `points` points; one traced lane at a time fills the cache."""
+    """The grid of `points` points."""
 
-    def engine(by_loss: Callable[..., LogBounds], one: Callable[..., LogBounds]) -> Engine:
-        def of_concrete(batch: Batch, known: LogBounds, _: Any) -> LogBounds:
-            return by_loss(batch, known, points)
-
-        def of_traced(batch: Batch, known: LogBounds, _: Any) -> LogBounds:
-            def of_lane(lane: tuple[Terms, Reals]) -> LogBounds:
-                return one(lane[0], tabled(lane[0]), lane[1], points)
-
-            return lax.map(of_lane, (batch.terms, batch.values))
-
-        found = Engine(of_concrete, of_traced)
-        return found._replace(pack=lambda: 1) if points > _FEW_POINTS else found
+    def engine(by_loss: Callable[..., LogBounds]) -> Engine:
+        return Engine(lambda batch, known, _: by_loss(batch, known, points))
 
     return {
-        "log delta": engine(grid_by_loss.log_bounds, grid.log_bounds),
-        "epsilon": engine(grid_by_loss.epsilon_bounds, grid.epsilon_bounds),
+        "log delta": engine(grid_by_loss.log_bounds),
+        "epsilon": engine(grid_by_loss.epsilon_bounds),
     }
 
 
@@ -262,15 +265,14 @@ def _of_bounded_ranges(question: Question) -> Engine:
     """Renyi divergences, or the bounds before where those are less."""
     engine = divergences.engine(question)
 
-    def tighter(found: Any, batch: Batch, known: LogBounds, level: Any) -> LogBounds:
-        upper = found(batch, known, level).upper
+    def tighter(batch: Batch, known: LogBounds, level: Any) -> LogBounds:
+        upper = engine.solve(batch, known, level).upper
         # The engines may have met the same bound: the lower one of the pair is above the truth.
         is_less = upper <= known.upper + 16.0 * ULP * (1.0 + xp.abs(known.upper))
         lower = xp.where(is_less, -xp.inf, known.lower)
         return LogBounds(lower, xp.where(upper < known.upper, upper, known.upper))  # NaN stays
 
-    parts = partial(tighter, engine.concrete), partial(tighter, engine.traced)
-    return Engine(*parts, replaces=True)
+    return Engine(tighter, replaces=True)
 
 
 def _both(engine: Callable[[Question], Engine]) -> dict[Question, Engine]:
@@ -279,12 +281,12 @@ def _both(engine: Callable[[Question], Engine]) -> dict[Question, Engine]:
 
 _ENGINES: dict[str, dict[Question, Engine]] = {
     "profile": {
-        "log delta": _by_terms(compiled(profile.log_bounds, lanes=MOST_LANES), 0),
-        "epsilon": _by_terms(compiled(profile.epsilon_bounds, lanes=MOST_LANES), 0),
+        "log delta": by_terms(profile.log_bounds),
+        "epsilon": by_terms(profile.epsilon_bounds),
     },
     "end": {
-        "log delta": _by_terms(ends.bound_log_delta, ANY_NUMBER),
-        "epsilon": _by_terms(ends.bound_epsilon, ANY_NUMBER),
+        "log delta": by_terms(ends.bound_log_delta),
+        "epsilon": by_terms(ends.bound_epsilon),
     },
     "divergences": _both(divergences.engine),
     "divergences of ranges": _both(_of_bounded_ranges),

@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Lanes, Reals
 from jaxdp._numeric.double_double import dot_up, rounded_up
 from jaxdp.accountant import engines, inverse
-from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, epsilon_width, width
 from jaxdp.accountant.composition import Terms, reversed_where, with_one_gaussian
 from jaxdp.accountant.divergences import is_bad
-from jaxdp.accountant.runner import (
-    Choice,
-    StopWhen,
-    answered,
-    by_lanes,
-    by_releases,
-    has_negative,
-    once,
-)
-from jaxdp.accountant.steps import Row, Step
+from jaxdp.accountant.primitive import answered
+from jaxdp.accountant.runner import StopWhen, once
+from jaxdp.accountant.steps import Query, Question, Row, Step, Width
 
 # Error of delta for a trade-off. chosen: below the rates that are looked at
 _DELTA_CLOSE = 1e-11
+_WIDTHS: dict[Question, Width] = {"log delta": width, "epsilon": epsilon_width}
+
+
+@functools.lru_cache(64)
+def _query(question: Question, both: bool, points: int = 0) -> Query:
+    """The query of a question, by all engines or by a grid of `points` points."""
+    if points:
+        return Query(partial(engines.grid_steps, question, points), _WIDTHS[question], both)
+    choices = (partial(of, question) for of in (engines.steps_of, engines.steps_on_gpu))
+    on_host, on_gpu = choices
+    return Query(on_host, _WIDTHS[question], both, on_gpu)
 
 
 def log_delta(
@@ -42,43 +45,44 @@ def log_delta(
     epsilons >= 0. The lower bound is -inf where Renyi divergences of a bounded range gave the upper
     one.
     """
-    return _log_delta(terms, epsilon, both, partial(engines.steps_of, "log delta"), stop_when)
+    return _log_delta(terms, epsilon, _query("log delta", both), stop_when)
 
 
 def log_bounds(terms: Terms, epsilon: Reals, both: bool, points: int) -> LogBounds:
     """Bounds on log delta from a grid with `points` points; a single release uses its profile."""
-    choice = partial(engines.grid_steps, "log delta", points)
-    return _log_delta(terms, epsilon, both, choice, None)
+    return _log_delta(terms, epsilon, _query("log delta", both, points), None)
 
 
 @once
-def _log_delta(
-    terms: Terms, epsilon: Reals, both: bool, choice: Choice, stop_when: StopWhen | None
-) -> LogBounds:
+def _log_delta(terms: Terms, epsilon: Reals, query: Query, stop_when: StopWhen | None) -> LogBounds:
     """Bounds at every real epsilon; the exchanged pair gives negative epsilons."""
     terms = with_one_gaussian(terms)
     shape = xp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
     negative, size = (xp.broadcast_to(x, shape) for x in (epsilon < 0, xp.abs(epsilon)))
     forward = terms
-    if has_negative(epsilon):
+    if _has_negative(epsilon):
         forward = reversed_where(tuple(term.broadcast(shape) for term in terms), negative)
-    bounds = answered(choice, width, forward, size, both, stop_when).mirrored(negative, size)
+    bounds = answered(query, forward, size, stop_when).mirrored(negative, size)
     return _falling(bounds, terms, epsilon)
+
+
+def _has_negative(values: Reals) -> bool:
+    """False if concrete values are all >= 0."""
+    # NumPy, since JAX would trace a comparison of concrete values inside a trace.
+    return not checks.is_concrete(values) or bool(np.any(np.asarray(values) < 0))
 
 
 @once
 def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     """Bounds on the least epsilon >= 0 that satisfies delta; the upper one satisfies it."""
     terms = with_one_gaussian(terms)
-    choice = partial(engines.steps_of, "epsilon")
-    return _falling(answered(choice, epsilon_width, terms, delta, both), terms, delta)
+    return _falling(answered(_query("epsilon", both), terms, delta), terms, delta)
 
 
 @once
 def grid_epsilon(terms: Terms, delta: Reals, points: int) -> Reals:
     """An upper bound on epsilon at delta from a grid of `points` points; releases as they are."""
-    choice = partial(engines.grid_steps, "epsilon", points)
-    return answered(choice, epsilon_width, with_one_gaussian(terms), delta, False).upper
+    return answered(_query("epsilon", False, points), with_one_gaussian(terms), delta).upper
 
 
 def _falling(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
@@ -97,13 +101,14 @@ def _falling(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
 @once
 def renyi(terms: Terms, order: Reals, both: bool) -> LogBounds:
     """Renyi divergence of an order >= 1 in the worse direction: an upper bound, as both ends."""
-    steps = (Step(_RENYI, Row("renyi")),)
-    return answered(lambda *_: steps, width, terms, order, both)
+    return answered(Query(_of_renyi, width, both, _of_renyi), terms, order)
 
 
-@compiled
-def _renyi(lanes: tuple[Terms, Lanes], _: Any) -> LogBounds:
-    terms, order = lanes
+def _of_renyi(_: Terms) -> tuple[Step, ...]:
+    return (Step(_RENYI, Row("renyi")),)
+
+
+def _renyi(terms: Terms, order: Lanes, _: LogBounds) -> LogBounds:
     each = [xp.broadcast_arrays(term.count, term.pair.renyi(order[..., None])) for term in terms]
     counts, values = (xp.concatenate(x, axis=-1) for x in zip(*each, strict=True))
     # Of infinite order a sum of largest losses, not below the exact one.
@@ -111,11 +116,7 @@ def _renyi(lanes: tuple[Terms, Lanes], _: Any) -> LogBounds:
     return LogBounds(total, total)
 
 
-def _terms_and_values(batch: Batch, _: LogBounds) -> tuple[Terms, Lanes]:
-    return batch.terms, batch.values
-
-
-_RENYI = by_lanes(_terms_and_values, _renyi, by_releases)
+_RENYI = engines.by_terms(_renyi)
 
 
 @in_float64

@@ -20,8 +20,8 @@ from jaxdp._numeric.search import Ends
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.contour import chernoff
-from jaxdp.accountant.runner import concrete
-from jaxdp.accountant.steps import ALWAYS, Engine, Step, Width, unknown, worse
+from jaxdp.accountant.runner import in_turn
+from jaxdp.accountant.steps import Engine, Step, Width, worse
 
 CLOSE = 1e-9  # width at which a search stops, plus the two below. chosen
 RELATIVE = 1e-6  # part of that width, over epsilon. chosen
@@ -88,22 +88,18 @@ def started(bounds: LogBounds, bound: Reals) -> Search:
 
 def engine(steps: tuple[Step, ...], width: Width) -> Engine:
     """A search for epsilon by the steps for log delta, and Chernoff's bound."""
-    # The end of the losses and divergences have no plan: their own inverses are exact.
-    planned = [step for step in steps[:-1] if step.row.above != ALWAYS]
 
     def log_delta(batch: Batch, directions: int) -> LogBounds:
-        return concrete(steps, width, directions, batch)
+        return in_turn(steps, width, directions, batch)
 
-    return Engine(
-        partial(_searched, log_delta), partial(_searched_traced, planned[-1]), is_joint=True
-    )
+    return Engine(partial(_searched, log_delta), is_joint=True)
 
 
 @np.errstate(all="ignore")  # of infinite bounds
 def _searched(
     log_delta: Callable[[Batch, int], LogBounds], batch: Batch, bounds: LogBounds, directions: int
 ) -> LogBounds:
-    """`bounds` of concrete lanes, a direction after the other, lowered by a search.
+    """`bounds` of lanes, a direction after the other, lowered by a search.
 
     `log_delta` maps batches of epsilons to bounds on log delta.
     """
@@ -137,23 +133,6 @@ def _searched(
     high = np.full(lanes, np.inf)
     high[index] = [states[i].high for i in index]
     return bounds.at_most(xp.tile(xp.asarray(high), directions))
-
-
-def _searched_traced(step: Step, batch: Batch, bounds: LogBounds, directions: int) -> LogBounds:
-    """`_searched` by one engine for one traced lane, whose directions share an axis."""
-    terms, delta = batch.terms, batch.values
-    level = xp.asarray(step.row.levels[-1])
-
-    def moved(state: Search) -> Search:
-        batch = Batch(terms, xp.full_like(delta, state.next))
-        found = step.engine.traced(batch, unknown(delta), level)
-        return state.moved(state.next, xp.max(found.upper) - xp.log(delta[0]))
-
-    worst = LogBounds(*(x[0] for x in worse(bounds, directions)))
-    start = started(worst, xp.max(chernoff.epsilon_of(batch)))
-    end = lax.while_loop(lambda state: state.is_open, moved, start)
-    inside = (delta[0] > 0) & (delta[0] < 1)
-    return bounds.at_most(xp.where(inside, end.high, xp.inf))
 
 
 def falling(upper: Lanes, value: Lanes, free: tuple[int, ...]) -> Lanes:

@@ -7,11 +7,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from jaxdp._core.devices import default_platform
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.composition import Terms, exchanged
 
 Question: TypeAlias = Literal["log delta", "epsilon"]
 # Maps a batch, the bounds found before and a level of effort to bounds.
@@ -19,27 +19,32 @@ Solve: TypeAlias = Callable[[Batch, LogBounds, Any], LogBounds]
 # Maps bounds to the widths of their brackets.
 Width: TypeAlias = Callable[[LogBounds], Reals]
 
-# Traced lanes evaluated side by side. chosen: on a CPU padding costs as much as lanes
-PACK = {"cpu": 8, "other": 256}
 # Value of `Row.above` with which a step runs for every lane. chosen: no width is negative
 ALWAYS = -1.0
 
 
-def of_platform(sizes: dict[str, int]) -> int:
-    """The size for the platform that computes here: "cpu", or "other" for any other device."""
-    return sizes["cpu" if default_platform() == "cpu" else "other"]
+class Tangents(NamedTuple):
+    """Upper bounds of an engine near lanes that it has answered, by slopes in its own arrays.
+
+    To move the arrays costs no answer of the engine.
+    """
+
+    arrays: Callable[[Batch, LogBounds], Any]  # of lanes
+    solve: Callable[[Any, Any], tuple[LogBounds, Any]]  # arrays and a level to bounds and slopes
+    moved: Callable[[Any, Any], Reals]  # arrays nearby, and the slopes, to upper bounds
+    most: Callable[[Any], int]  # largest number of lanes of a piece
 
 
 class Engine(NamedTuple):
-    """Bounds for one question, as pure functions of a batch."""
+    """Bounds for one question, as a function of a batch of NumPy arrays."""
 
-    concrete: Solve
-    traced: Solve
-    pack: Callable[[], int] = lambda: of_platform(PACK)  # traced lanes side by side
+    solve: Solve
     least: float = -np.inf  # upper bound below which it does not run
     replaces: bool = False  # its bounds replace those before
+    is_shared: bool = False  # values of one loss are answered together
     # It gets all directions of a lane, whose number is its level.
     is_joint: bool = False
+    tangents: Tangents | None = None  # without them, slopes are differences of its bounds
 
 
 class Row(NamedTuple):
@@ -48,11 +53,10 @@ class Row(NamedTuple):
     engine: str
     above: float = 0.0  # width of a bracket above which it runs
     levels: tuple[int, ...] = (1,)  # efforts, one after the other while a bracket is wide
-    concrete_only: bool = False  # traced lanes skip it
     more_than: int = 0  # it runs only for batches of more lanes
     fewer_than: float = np.inf  # and of fewer
-    if_unanswered: bool = False  # it skips concrete lanes with a lower bound from the first step
-    # A concrete lane goes to the next level if the last one left at most this share of its bracket.
+    if_unanswered: bool = False  # it skips lanes with a lower bound from the first step
+    # A lane goes to the next level if the last one left at most this share of its bracket.
     most_left: float = np.inf
     most: float = np.inf  # width above which it does not
 
@@ -62,6 +66,24 @@ class Step(NamedTuple):
 
     engine: Engine
     row: Row
+
+
+# Maps terms to the steps of their composition.
+Choice: TypeAlias = Callable[[Terms], tuple[Step, ...]]
+
+
+class Query(NamedTuple):
+    """What is evaluated for lanes, and by which engines; equal queries share programs."""
+
+    on_host: Choice
+    width: Width
+    both: bool  # the worse direction of two
+    on_gpu: Choice | None = None  # what a program for a GPU evaluates before the host does
+
+    @property
+    def directions(self) -> int:
+        """Number of directions of a lane."""
+        return 2 if self.both else 1
 
 
 def unknown(values: Lanes) -> LogBounds:
@@ -89,3 +111,10 @@ def goes_on(step: Step, width: Width, known: LogBounds, directions: int) -> tupl
     is_worst = by_direction.upper == worst.upper[None]
     is_better = (by_direction.upper < worst.lower[None]) | (width(by_direction) <= above)
     return (is_wide[None] & is_worst).ravel(), (is_wide[None] & ~is_better).ravel()
+
+
+def directed(terms: Terms, values: Any, both: bool) -> tuple[Terms, Any]:
+    """The lanes, followed by the lanes of the other direction if `both`."""
+    if not both:
+        return terms, values
+    return exchanged(terms, xp.concatenate), xp.concatenate([values, values])

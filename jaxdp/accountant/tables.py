@@ -1,7 +1,5 @@
 """Tables of a composition's releases: arrays that are the same for all kinds of pairs.
 
-One small program for each kind of pair fills them. Every engine is then one program for all kinds,
-compiled once for each padded size.
 `require_consistent` raises where the definition of a noise or a law contradicts itself.
 """
 
@@ -12,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core.compilation import MOST_LANES, compiled, jitted
+from jaxdp._core.compilation import jitted
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
@@ -25,8 +23,8 @@ from jaxdp.noise.structure import Kinks, Lattice
 def require_consistent(answer: Any, terms: Terms) -> None:
     """Raise `ValueError` if concrete terms gave NaN or infinity and a noise or law is inconsistent.
 
-    Engines return NaN, and some an infinite epsilon, for such a law, because compiled programs
-    cannot raise. Terms that already contain NaN raise no error.
+    Engines return NaN, and some an infinite epsilon, for such a law, because a callback must not
+    raise. Terms that already contain NaN raise no error.
     """
     answers = jax.tree.leaves(answer)
     if all((np.asarray(x) < np.inf).all() for x in answers):
@@ -127,7 +125,7 @@ class Table(NamedTuple):
 
 def tabled(terms: Terms) -> Table:
     """The table of all terms."""
-    return _joined(tuple(map(_table_of, terms)))
+    return joined(tuple(map(table_of, terms)))
 
 
 def table_of(term: Term) -> Table:
@@ -201,6 +199,3 @@ def _to_nodes(law: Law, nodes: int, checks: int) -> Law:
         log_density=pad(law.log_density, nodes),
         check=(pad(loss, checks), pad(log_mass, checks, True)),
     )
-
-
-_table_of, _joined = (compiled(f, lanes=MOST_LANES) for f in (table_of, joined))

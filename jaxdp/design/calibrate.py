@@ -225,7 +225,9 @@ def _least_parameter(search: _Search, guess: ArrayLike | None = None) -> Reals:
     if search.known:
         return _least_of_known(search, guess)
     slack = _composed_slack(delta, safe)
-    return secant_bracket(lambda x: residual(x) + slack, safe, unsafe, close=_CLOSE)
+    return secant_bracket(
+        lambda x: straightened(residual(x), slack, delta), safe, unsafe, _CLOSE, guess, SLOPE
+    )
 
 
 def _least_of_known(search: _Search, guess: ArrayLike | None) -> Reals:

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.composition.privacy_loss import PrivacyLoss
@@ -163,25 +163,26 @@ def _sampled(loss: PrivacyLoss) -> Reals:
     return -xp.expm1(log_never) * (1.0 + 1e-9)
 
 
-def _expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> np.ndarray | None:
-    """The factor whose central limit has the budget's mu; None where something is traced."""
-    if not checks.all_concrete(budget, phases):
-        return None
-    target = np.asarray(largest_gdp(budget).mu) ** 2
+def _expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> Reals:
+    """The factor whose central limit has the budget's mu."""
+    target = xp.asarray(largest_gdp(budget).mu) ** 2
     shape = np.broadcast_shapes(target.shape, *(phase.shape for phase in phases))
-    low, high = np.full(shape, np.log(_LEAST_NOISE)), np.full(shape, np.log(_LARGEST_NOISE))
-    for _ in range(_GUESS_HALVINGS):
+    ends = xp.full(shape, np.log(_LEAST_NOISE)), xp.full(shape, np.log(_LARGEST_NOISE))
+
+    def halved(_: Any, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+        low, high = ends
         middle = 0.5 * (low + high)
-        excess = sum(_squared_mu(phase, np.exp(middle)) for phase in phases) > target
-        low, high = np.where(excess, middle, low), np.where(excess, high, middle)
-    return np.asarray(np.exp(high))
+        excess = sum(_squared_mu(phase, xp.exp(middle)) for phase in phases) > target
+        return xp.where(excess, middle, low), xp.where(excess, high, middle)
+
+    return lax.stop_gradient(xp.exp(lax.fori_loop(0, _GUESS_HALVINGS, halved, ends)[1]))
 
 
-def _squared_mu(phase: Phase, factor: np.ndarray | float) -> np.ndarray:
+def _squared_mu(phase: Phase, factor: Reals | float) -> Reals:
     """mu^2 of the central limit of a phase; Bu, Dong, Long & Su, 2020."""
-    noise = np.asarray(phase.noise_multiplier) * factor
-    weight = np.asarray(phase.steps) * np.asarray(phase.sampling_prob) ** 2
-    return np.asarray(weight * np.expm1(np.minimum(noise**-2.0, 700.0)))
+    noise = phase.noise_multiplier * factor
+    weight = phase.steps * phase.sampling_prob**2
+    return weight * xp.expm1(xp.minimum(noise**-2.0, 700.0))
 
 
 @with_names

@@ -23,7 +23,7 @@ from jaxdp.accountant.contour.engine import LONG, OF_LAWS, Maker, at_once, sum_o
 from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.contour.nodes import Stage
-from jaxdp.accountant.steps import Engine, Question, unknown
+from jaxdp.accountant.steps import Engine, Question
 
 # Width of a smoothed total's bracket that 16 times as many points leave wide. derived: over 16^2 it
 # is above the width from which on the next engine is evaluated
@@ -48,8 +48,8 @@ _ANSWERS: dict[Question, shared.Answer] = {
 
 
 def engine(question: Question, way: Way) -> Engine:
-    """The engine of concrete values; traced ones have no bounds."""
-    return Engine(partial(_bounds, question, way), lambda batch, *_: unknown(batch.values))
+    """The engine of values of one loss."""
+    return Engine(partial(_bounds, question, way), is_shared=True)
 
 
 def _bounds(question: Question, way: Way, batch: Batch, known: LogBounds, blocks: int) -> LogBounds:
@@ -69,7 +69,7 @@ def _bounds(question: Question, way: Way, batch: Batch, known: LogBounds, blocks
             if not losses:
                 return bounds
         nodes = way.rows_of(batch.at(losses[0].lanes[:1]))[0].nodes(way.stage)
-        size = max(at_once(way.stage, nodes, True) // shared.CONTOURS, 1)
+        size = max(at_once(way.stage, nodes) // shared.CONTOURS, 1)
         for start in range(0, len(losses), size):
             part = losses[start : start + size]
             for loss, of in zip(part, _contours(way, blocks, batch, part), strict=True):

@@ -46,7 +46,7 @@ from jaxdp.accountant.contour.nodes import by_tilts, sums
 from jaxdp.accountant.contour.rare_losses import cut, uncut
 from jaxdp.accountant.contour.rows import Bounds
 from jaxdp.accountant.profile import bounds_of
-from jaxdp.accountant.runner import ANY_NUMBER, by_lanes
+from jaxdp.accountant.runner import by_lanes
 from jaxdp.accountant.steps import Engine, Question
 
 # Tilts tried. chosen: a neighbour of the best one costs 1 % of an exponent
@@ -86,10 +86,10 @@ def engine(question: Question) -> Engine:
         with jax.numpy_rank_promotion("allow"):
             return _SOLVE[question](terms, of._replace(rows=lanes_last(of.rows)))
 
-    def most(lanes: tuple[Terms, Lanes], on_host: bool) -> int:
-        return at_once(OF_LAWS, lanes[1].rows.nodes(OF_LAWS), on_host)
+    def most(lanes: tuple[Terms, Lanes]) -> int:
+        return at_once(OF_LAWS, lanes[1].rows.nodes(OF_LAWS))
 
-    return by_lanes(arrays, solve, most, ANY_NUMBER)
+    return by_lanes(arrays, solve, most)
 
 
 def _log_delta(terms: Terms, lanes: Lanes) -> LogBounds:

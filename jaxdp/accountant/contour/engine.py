@@ -17,10 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
-from jaxdp._core.compilation import compiled
-from jaxdp._core.namespace import custom_jvp, xp
+from jaxdp._core.namespace import xp
 from jaxdp._core.tracing import in_kernel
-from jaxdp._core.types import Index, Reals
+from jaxdp._core.types import Bools, Index, Reals
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms, is_gaussian
@@ -31,7 +30,7 @@ from jaxdp.accountant.contour.nodes import Stage, in_chunks
 from jaxdp.accountant.contour.rows import Rows
 from jaxdp.accountant.contour.slopes import log_delta_slopes
 from jaxdp.accountant.runner import by_lanes
-from jaxdp.accountant.steps import Engine, Question, of_platform
+from jaxdp.accountant.steps import Engine, Question, Tangents
 from jaxdp.dominating_pair.base import log_of_infinite, rounding_of_infinite
 
 # Maps a batch to its rows, axes reversed, and log of the probability that a record is sampled.
@@ -49,13 +48,10 @@ BULK = Stage(points=16, nodes=64, start=-8.7, depth=20.0)
 LONG = Stage(points=256, blocks=64, nodes=256, start=-9.5, depth=28.0, height=7.0)
 # A long sum over any law's own nodes. chosen
 OF_LAWS = Stage(points=256, blocks=64, depth=30.0)
-# Bytes of the lanes of one step. measured for NumPy and a CPU; chosen: a part of an accelerator's
-MEMORY = {"numpy": 2**27, "cpu": 2**25, "other": 2**31}
-# Lanes of a batch up to which NumPy computes. measured: it takes .07 and 2.5 ms a lane, programs
-# .06 and 1 ms, a compilation 2 to 3 s
-MOST_ON_HOST = {BULK: 2**12, LONG: 2**9, OF_LAWS: 2**13}
+# Bytes of the lanes of one step. measured for NumPy; chosen: a part of a GPU's
+MEMORY = {"host": 2**27, "gpu": 2**31}
 ARRAYS = 24  # of a lane's nodes in memory at once. measured
-MOST_AT_ONCE = {"numpy": 256, "cpu": 256, "other": 4096}  # lanes. measured: more are not faster
+MOST_AT_ONCE = {"host": 256, "gpu": 4096}  # lanes. measured: more are not faster
 GUESSED = 1.0  # largest width of a bracket whose middle is a guess, nats or over epsilon. chosen
 
 
@@ -75,16 +71,25 @@ class _Point(NamedTuple):
     value: Reals  # epsilon >= 0, or the delta of finite losses
 
 
-def serves(terms: Terms, is_concrete: bool) -> bool:
-    """True for sampled Gaussians, traced ones few and of small groups, beside plain ones."""
+class _Line(NamedTuple):
+    """Upper bounds at points, and their slopes in all numbers of the points."""
+
+    point: _Point
+    upper: Reals
+    slopes: Any
+
+
+def serves(terms: Terms) -> bool:
+    """True for sampled Gaussians beside plain ones."""
     sampled = [term for term in terms if not is_gaussian(term)]
-    mixtures = [term.pair.mixtures() for term in sampled]
-    if not sampled or not all(mixtures):
-        return False
-    if is_concrete:
-        return True
+    return bool(sampled) and all(term.pair.mixtures() for term in sampled)
+
+
+def are_few(terms: Terms) -> bool:
+    """True for few sampled Gaussians of small groups."""
+    sampled = [term for term in terms if not is_gaussian(term)]
     phases = sum(term.count.shape[-1] for term in sampled)
-    components = max(one.mean.shape[-1] for of_pair in mixtures for one in of_pair)
+    components = max(one.mean.shape[-1] for term in sampled for one in term.pair.mixtures())
     return phases <= MOST_PHASES and components <= MOST_COMPONENTS
 
 
@@ -94,26 +99,28 @@ def engine(question: Question, stage: Stage, rows_of: Maker) -> Engine:
     def arrays(batch: Batch, known: LogBounds) -> Lanes:
         return Lanes(*rows_of(batch), batch.values, known)
 
-    def most(lanes: Lanes, on_host: bool) -> int:
-        return at_once(stage, lanes.rows.nodes(stage), on_host)
+    def most(lanes: Lanes) -> int:
+        return at_once(stage, lanes.rows.nodes(stage))
 
-    solve = compiled(partial(_BOUNDS[question], stage), lanes=0)
-    on_host = MOST_ON_HOST.get(stage, MOST_ON_HOST[OF_LAWS])
-    if rows_of is laws_of:
-        return by_lanes(arrays, solve, most, on_host)
+    solve = partial(_bounds, question, stage)
+    of_slopes = partial(_bounds_with_slopes, question, stage)
+    tangents = Tangents(arrays, of_slopes, partial(_moved, question), most)
     # Below the least unit a contour only has Chernoff's bounds.
-    least = LEAST_UNIT if question == "log delta" and stage == LONG else -np.inf
-    pack = partial(at_once, stage, stage.nodes)
-    return by_lanes(arrays, solve, most, on_host, least=least, pack=pack)
+    has_unit = question == "log delta" and stage == LONG and rows_of is not laws_of
+    least = LEAST_UNIT if has_unit else -np.inf
+    return by_lanes(arrays, solve, most, least=least, tangents=tangents)
 
 
-def _log_bounds(stage: Stage, lanes: Lanes, blocks: Any) -> LogBounds:
-    """Bounds on log delta at epsilons >= 0."""
-    rows, log_hit, epsilon, known = lanes
-    at = xp.minimum(epsilon, LARGEST_EPSILON)
-    near = known.upper - known.lower < GUESSED
-    guess = xp.where(near, 0.5 * (known.lower + known.upper), xp.nan)
-    found = _bounds("log delta", stage, _Point(rows, at), guess, blocks)
+def _prepared_log(lanes: Lanes) -> tuple[_Point, Reals]:
+    """The point of every lane, and a guess of its log delta."""
+    near = lanes.known.upper - lanes.known.lower < GUESSED
+    guess = xp.where(near, 0.5 * (lanes.known.lower + lanes.known.upper), xp.nan)
+    return _Point(lanes.rows, xp.minimum(lanes.value, LARGEST_EPSILON)), guess
+
+
+def _finished_log(lanes: Lanes, found: LogBounds) -> LogBounds:
+    """Bounds on log delta at epsilons >= 0, from those for finite losses."""
+    rows, log_hit, epsilon, _ = lanes
     lower = xp.where(epsilon <= LARGEST_EPSILON, found.lower, -xp.inf)
     lower, upper = with_infinite(rows, LogBounds(lower, found.upper))
     bad = xp.isnan(sum_of(rows) + epsilon)
@@ -130,15 +137,24 @@ def with_infinite(rows: Rows, bounds: LogBounds) -> LogBounds:
     return LogBounds(*(xp.where(has_infinite, xp.logaddexp(x, y), x) for x, y in ends))
 
 
-def _epsilon_bounds(stage: Stage, lanes: Lanes, blocks: Any) -> LogBounds:
+def _finite_delta(lanes: Lanes) -> tuple[Reals, Bools]:
+    """delta of finite losses, and whether it lies between 0 and 1."""
+    finite = lanes.value + xp.expm1(lanes.rows.log_finite)
+    return finite, (finite > 0) & (lanes.value < 1)
+
+
+def _prepared_epsilon(lanes: Lanes) -> tuple[_Point, Reals]:
+    """The point of every lane, and a guess of its epsilon."""
+    finite, inside = _finite_delta(lanes)
+    near = lanes.known.upper - lanes.known.lower < GUESSED * (0.1 + lanes.known.lower)
+    guess = xp.where(near, 0.5 * (lanes.known.lower + lanes.known.upper), xp.nan)
+    return _Point(lanes.rows, xp.where(inside, finite, 0.5)), guess
+
+
+def _finished_epsilon(lanes: Lanes, found: LogBounds) -> LogBounds:
     """Bounds on the least epsilon >= 0 at each delta; the upper one is safe."""
-    rows, log_hit, delta, known = lanes
-    finite = delta + xp.expm1(rows.log_finite)
-    inside = (finite > 0) & (delta < 1)
-    safe = xp.where(inside, finite, 0.5)
-    near = known.upper - known.lower < GUESSED * (0.1 + known.lower)
-    guess = xp.where(near, 0.5 * (known.lower + known.upper), xp.nan)
-    found = _bounds("epsilon", stage, _Point(rows, safe), guess, blocks)
+    rows, log_hit, delta, _ = lanes
+    finite, inside = _finite_delta(lanes)
     bad = xp.isnan(sum_of(rows) + delta)
     met = inside & (xp.log(xp.where(inside, delta, 0.5)) >= log_hit)
     lower, upper = (xp.where(met, 0.0, x) for x in found)
@@ -148,16 +164,53 @@ def _epsilon_bounds(stage: Stage, lanes: Lanes, blocks: Any) -> LogBounds:
     return LogBounds(xp.minimum(lower, upper), upper)
 
 
+def _bounds(question: Question, stage: Stage, lanes: Lanes, blocks: Any) -> LogBounds:
+    """Bounds of one stage."""
+    point, guess = _PREPARED[question](lanes)
+    return _FINISHED[question](lanes, _stage(question, stage, False, point, guess, blocks)[0])
+
+
+def _bounds_with_slopes(
+    question: Question, stage: Stage, lanes: Lanes, blocks: Any
+) -> tuple[LogBounds, _Line]:
+    """Bounds of one stage, and slopes of the upper ones."""
+    point, guess = _PREPARED[question](lanes)
+    found, slopes = _stage(question, stage, True, point, guess, blocks)
+    return _FINISHED[question](lanes, found), _Line(point, found.upper, slopes)
+
+
+def _moved(question: Question, lanes: Lanes, line: _Line) -> Reals:
+    """Upper bounds of lanes near the points of a line."""
+    point = _PREPARED[question](lanes)[0]
+
+    def along(x: Any, before: Any, slope: Any) -> Any:
+        before, slope = (_padded(y, x.shape) for y in (before, slope))
+        x = _padded(x, before.shape)
+        moves = (slope != 0) & xp.isfinite(slope) & xp.isfinite(x) & xp.isfinite(before)
+        step = xp.where(moves, x, 0.0) - xp.where(moves, before, 0.0)
+        slope = xp.where(moves, slope, 0.0)
+        return xp.sum((slope * step).reshape(slope.shape[0], -1), 1)
+
+    parts = jax.tree.leaves(jax.tree.map(along, point, line.point, line.slopes))
+    upper = line.upper + sum(parts)
+    return _FINISHED[question](lanes, LogBounds(xp.full_like(upper, -xp.inf), upper)).upper
+
+
+def _padded(x: Any, shape: tuple[int, ...]) -> Any:
+    """x with zeros where `shape` is larger."""
+    return xp.pad(x, [(0, max(b - a, 0)) for a, b in zip(x.shape, shape, strict=True)])
+
+
 def sum_of(rows: Rows) -> Reals:
     """Sum of a lane's parameters: NaN where one is bad."""
     return sum((xp.sum(x, tuple(range(1, x.ndim))) for x in rows.parameters), start=xp.zeros(()))
 
 
-def at_once(stage: Stage, nodes: int, on_host: bool = False) -> int:
+def at_once(stage: Stage, nodes: int) -> int:
     """Number of lanes in one step, a power of two, for `nodes` nodes of all phases."""
     tables = 4 * (32 + stage.blocks) if stage.blocks > 1 else 0
     each = 8 * (nodes * (ARRAYS + tables) + 8 * stage.points * stage.blocks)
-    memory, most = (x["numpy"] if on_host else of_platform(x) for x in (MEMORY, MOST_AT_ONCE))
+    memory, most = (x["host" if in_kernel() else "gpu"] for x in (MEMORY, MOST_AT_ONCE))
     return min(1 << max((memory // each).bit_length() - 1, 0), most)
 
 
@@ -186,7 +239,7 @@ def _stage(
             of_epsilon = -scale / lanes.value
         return bounds, _Point(lanes_last(of_rows), of_epsilon)
 
-    chunk = at_once(stage, lanes.rows.nodes(stage), in_kernel())
+    chunk = at_once(stage, lanes.rows.nodes(stage))
     with jax.numpy_rank_promotion("allow"):
         return in_chunks(of_chunk, (lanes, guess), chunk)
 
@@ -196,32 +249,15 @@ def lanes_last(rows: Any) -> Any:
     return jax.tree.map(lambda x: x.T, rows)
 
 
-def _bounds(
-    question: Question, stage: Stage, lanes: _Point, guess: Reals, blocks: Index | int
-) -> LogBounds:
-    """Bounds of one stage; the upper ones carry their slopes."""
-
-    @custom_jvp
-    def bounds_of(lanes: _Point, guess: Reals, blocks: Index | int) -> LogBounds:
-        return _stage(question, stage, False, lanes, guess, blocks)[0]
-
-    def along(primals: Any, tangents: Any) -> tuple[LogBounds, LogBounds]:
-        bounds, slopes = _stage(question, stage, True, *primals)
-        parts = jax.tree.map(
-            lambda s, t: xp.sum(s * t, tuple(range(1, s.ndim))), slopes, tangents[0]
-        )
-        total = sum(jax.tree.leaves(parts), start=xp.zeros_like(bounds.upper))
-        return bounds, LogBounds(xp.zeros_like(total), total)
-
-    bounds_of.defjvp(along)
-    return bounds_of(lanes, guess, blocks)
-
-
 _CURVES: dict[Question, Callable[..., curve.Answer]] = {
     "log delta": curve.log_delta_bounds,
     "epsilon": curve.epsilon_bounds,
 }
-_BOUNDS: dict[Question, Callable[..., LogBounds]] = {
-    "log delta": _log_bounds,
-    "epsilon": _epsilon_bounds,
+_PREPARED: dict[Question, Callable[..., Any]] = {
+    "log delta": _prepared_log,
+    "epsilon": _prepared_epsilon,
+}
+_FINISHED: dict[Question, Callable[..., LogBounds]] = {
+    "log delta": _finished_log,
+    "epsilon": _finished_epsilon,
 }

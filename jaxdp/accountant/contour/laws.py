@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxdp._core.compilation import MOST_LANES, compiled
 from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
@@ -30,7 +28,6 @@ from jaxdp.accountant.contour.plan import CUTS
 from jaxdp.accountant.contour.rare_losses import Cut, cut, next_depth
 from jaxdp.accountant.contour.rows import Parts, Plan, Rows
 from jaxdp.accountant.contour.transform import INNER
-from jaxdp.accountant.tables import Table
 from jaxdp.dominating_pair.base import MASS_ERROR
 
 # Tilts among which the best is taken. chosen: all that a double may need
@@ -183,11 +180,7 @@ class Laws(_Law, Rows):
 
 def laws_of(batch: Batch) -> tuple[Laws, Reals]:
     """Laws, axes reversed, and log of the probability that a sample holds a record."""
-    return _laws_of(batch.table)
-
-
-@partial(compiled, lanes=MOST_LANES)
-def _laws_of(table: Table) -> tuple[Laws, Reals]:
+    table = batch.table
     number = xp.where(table.variance > 0, 0.0, table.number)
     is_used = number != 0  # true for NaN
     left_out = xp.where(

@@ -156,6 +156,15 @@ def weight_above(
     return (modulus * xp.cos(angle), modulus * xp.sin(angle)), loss
 
 
+def ratio_above(of: Components, x: Reals, height: Reals) -> tuple[Pair, Pair]:
+    """The ratio of the densities at x + i height, and e^u - 1 of every component."""
+    u, share, mean = xp.minimum(_exponents(of, x), LARGE), of.share[:, :, None], of.mean[:, :, None]
+    grown, sine, half = xp.expm1(u), xp.sin(mean * height), xp.sin(0.5 * mean * height)
+    lost = 2.0 * half * half
+    risen = grown * (1.0 - lost) - lost, (grown + 1.0) * sine
+    return (1.0 + xp.sum(share * risen[0], 0), xp.sum(share * risen[1], 0)), risen
+
+
 def loss_above(of: Components, x: Reals, height: Reals) -> tuple[Reals, Reals]:
     """Real and imaginary part of the loss at x + i height, on the nodes of all mixtures.
 

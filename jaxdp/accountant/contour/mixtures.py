@@ -7,12 +7,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdp._core.compilation import compiled
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of
+from jaxdp.accountant.composition import Term, is_gaussian, ratios_of
 from jaxdp.accountant.contour import cutoff, mixture_errors, mixture_law
 from jaxdp.accountant.contour.mixture_law import Components, Place
 from jaxdp.accountant.contour.nodes import (
@@ -135,30 +134,32 @@ class Mixtures(Components, Rows):
         return mixture_errors.lost(stage, self, plan, place, log_psi)
 
     def slopes(self, stage: Stage, frozen: FrozenContour, of_mass: Pair, of_loss: Pair) -> Mixtures:
-        """Slopes in the components' means and probabilities, by one reverse pass over the nodes."""
-        fixed = {"coin"} if self.mixtures == 1 else set()
-        names = [x for x in ("mean", "share", "miss", "coin") if x not in fixed]
+        """Slopes in the components' means and probabilities.
 
-        def total(values: list[Reals]) -> Reals:
-            moved = self._replace(**dict(zip(names, values, strict=True)))
-            re, im = mixture_law.loss_above(moved, *(frozen.place.x, frozen.height))
-            loss = xp.sum(of_loss[0] * re - of_loss[1] * im)
-            if self.mixtures == 1:
-                return loss
-            return loss + xp.sum(moved.by_mixture(of_mass[0]) * moved.log_coin[:, None])
-
-        slopes = jax.grad(total)([getattr(self, x) for x in names])
-        slopes = {x: xp.where(xp.isfinite(y), y, 0.0) for x, y in zip(names, slopes, strict=True)}
-        return jax.tree.map(xp.zeros_like, self)._replace(**slopes)
+        With F the slope in the loss l = log r at z, they are sums over the nodes of Re F dl:
+        dl / ds_i = (e^(u_i) - 1) / r, and dl / dm_i = s_i (z - m_i) e^(u_i) / r.
+        """
+        re, im = map(self.by_mixture, of_loss)
+        share, mean = self.share[:, :, None], self.mean[:, :, None]
+        ratio, risen = mixture_law.ratio_above(self, frozen.place.x, frozen.height)
+        size = ratio[0] * ratio[0] + ratio[1] * ratio[1]
+        re, im = (re * ratio[0] + im * ratio[1]) / size, (im * ratio[0] - re * ratio[1]) / size
+        of_share = xp.sum(re * risen[0] - im * risen[1], 2)
+        x, y = frozen.place.x - mean, frozen.height  # F (z - m) / r, times e^u
+        turned = re * x - im * y, re * y + im * x
+        of_mean = xp.sum(share * (turned[0] * (risen[0] + 1.0) - turned[1] * risen[1]), 2)
+        found = {"share": of_share, "mean": of_mean}
+        if self.mixtures > 1:
+            coin = xp.where(self.coin > 0, self.coin, 1.0)
+            of_coin = xp.sum(self.by_mixture(of_mass[0]), 1) / coin
+            found["coin"] = xp.where(self.coin > 0, of_coin, 0.0)
+        found = {name: xp.where(xp.isfinite(x), x, 0.0) for name, x in found.items()}
+        return jax.tree.map(xp.zeros_like, self)._replace(**found)
 
 
 def mixtures_of(batch: Batch) -> tuple[Mixtures, Reals]:
     """Mixtures, axes reversed, and log of the probability that a sample holds a record."""
-    return _mixtures_of(batch.terms)
-
-
-@compiled
-def _mixtures_of(terms: Terms) -> tuple[Mixtures, Reals]:
+    terms = batch.terms
     phases = [_phases(term) for term in terms if not is_gaussian(term)]
     mixtures, components = (max(p.mean.shape[axis] for p in phases) for axis in (-2, -1))
     padded = (_padded(p, mixtures, components)[:-1] for p in phases)

@@ -54,14 +54,18 @@ def log_delta_slopes(stage: Stage, rows: Rows, frozen: FrozenContour) -> tuple[A
             _plus(sums.of_loss, transform.adjoint(line.powers, turned, index)),
         )
 
-    lane, phase, node = (xp.zeros_like(x) for x in (frozen.tilt, power, line.nodes.weight[0]))
+    lane, phase, node = (xp.zeros_like(x) for x in (frozen.tilt, power, line.powers.loss[0]))
     start = _Sums(lane, lane, lane, phase, (node, node), (node, node))
     sums = terms.over_blocks(stage, frozen.blocks, of_block, start)
     known = sums.total > 0
     share = xp.where(known, 1.0 / xp.where(known, sums.total, 1.0), 0.0)
 
+    def on_all(x: Reals) -> Reals:
+        before, nodes = line.powers.skipped, line.nodes.weight[0].shape[0]
+        return xp.pad(x, [(before, nodes - before - x.shape[0]), (0, 0), (0, 0)])
+
     def at_nodes(pair: Pair) -> Pair:
-        (re, im), (c, s) = pair, line.nodes.weight
+        (re, im), (c, s) = map(on_all, pair), line.nodes.weight
         scale = rows.number * share
         return scale * (re * c - im * s), scale * (re * s + im * c)
 

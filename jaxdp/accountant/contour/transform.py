@@ -33,6 +33,7 @@ class Powers(NamedTuple):
     near: Reals | None  # (phases and lanes, parts, count, nodes)
     far: Reals | None
     first: Reals | None  # powers at the first points of blocks
+    skipped: int = 0  # nodes before the first that matters
 
 
 def prepared(weight: Pair, loss: Pair, step: Reals, stage: Stage) -> Powers:
@@ -40,26 +41,25 @@ def prepared(weight: Pair, loss: Pair, step: Reals, stage: Stage) -> Powers:
     if stage.points <= AT_ONCE:
         return Powers(weight, loss, step, None, None, None, None)
     size = _near(stage.points)
-    if on_host(weight, loss):
-        weight, loss = _heavy(weight, loss)
+    part = _heavy(weight) if on_host(weight, loss) else slice(0, None)
+    weight, loss = ((x[part], y[part]) for x, y in (weight, loss))
     flat = _flat(loss)
     steps = xp.broadcast_to(step, weight[0].shape[1:]).reshape(-1, 1)
-    tables = [
+    near, far, first = (
         xp.moveaxis(xp.stack(_powers(turn_less_one(flat, k * steps), n)), 2, 0)
         for k, n in ((1, size), (size, stage.points // size), (stage.points, stage.blocks))
-    ]
-    return Powers(weight, loss, step, _flat(weight), *tables)
+    )
+    return Powers(weight, loss, step, _flat(weight), near, far, first, part.start)
 
 
-def _heavy(weight: Pair, loss: Pair) -> tuple[Pair, Pair]:
+def _heavy(weight: Pair) -> slice:
     """The whole products of nodes, one after the other, beyond which no weight matters."""
     matters = np.flatnonzero(np.max(np.hypot(*weight), axis=(1, 2)) > NO_WEIGHT)
     if matters.size == 0:
-        return weight, loss
+        return slice(0, None)
     nodes = -(-(int(matters[-1]) + 1 - int(matters[0])) // INNER) * INNER
     first = max(min(int(matters[0]), len(weight[0]) - nodes), 0)
-    part = slice(first, first + nodes)
-    return (weight[0][part], weight[1][part]), (loss[0][part], loss[1][part])
+    return slice(first, first + nodes)
 
 
 def transform(powers: Powers, points: int, block: Index | int) -> Pair:

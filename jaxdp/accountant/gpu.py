@@ -1,0 +1,139 @@
+"""Bounds of traced lanes in a program for a GPU: one engine on the device, the host for the rest.
+
+The engine is the profile of a single release, or the long sum of sampled Gaussians. Lanes whose
+brackets stay wide go to the host in packs of a fixed size, in a loop that ends at once where there
+are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+
+from jaxdp._core.namespace import lax, xp
+from jaxdp._core.types import Bools, Index, Lanes
+from jaxdp.accountant.batch import Batch
+from jaxdp.accountant.bounds import LogBounds, tighter
+from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.steps import Query, Step, directed, goes_on, unknown, worse
+
+# Traced lanes evaluated side by side by the device. chosen
+_PACK = 256
+# Lanes that the host answers in one call. chosen: as many take its cores some 100 ms
+_ON_HOST = 64
+# Widest bracket that the host need not narrow. chosen: the width above which its next engines run
+_CLOSE = 1e-6
+
+# Maps leaves of lanes to bounds, and to slopes in the leaves that move.
+Host: TypeAlias = Callable[[list[Any]], list[Any]]
+
+
+class _Result(NamedTuple):
+    """Bounds (lanes,), and slopes of the upper ones in all numbers of the lanes, or None."""
+
+    bounds: LogBounds
+    slopes: Any
+
+
+def answered(
+    query: Query, host: Host, moving: tuple[bool, ...], lanes: tuple[Terms, Lanes]
+) -> list[Any]:
+    """Bounds of every lane, and slopes of the upper ones in the leaves that move."""
+    steps = query.on_gpu(lanes[0]) if query.on_gpu else ()
+    leaves, structure = jax.tree.flatten(lanes)
+    if not steps:
+        return host(leaves)
+    lines = directed(*lanes, query.both)
+    slopes = jax.tree.map(xp.zeros_like, lines) if any(moving) else None
+    result = _Result(unknown(lines[1]), slopes)
+    for step in steps:
+        if len(step.row.levels) == 1:
+            result = _evaluated(step, step.row.levels[0], lines, result)
+        else:
+            result = _in_packs(query, step, lines, result)
+    bounds = worse(result.bounds, query.directions)
+    answer: list[Any] = list(bounds)
+    if any(moving):
+        by_leaf = _undirected(query, result, leaves, structure)
+        answer += [x for x, moves in zip(by_leaf, moving, strict=True) if moves]
+    return _by_host(host, query.width(bounds) > _CLOSE, leaves, answer)
+
+
+def _undirected(query: Query, result: _Result, leaves: list[Any], structure: Any) -> list[Any]:
+    """Slopes of the worse direction in the leaves."""
+    by_direction = result.bounds.upper.reshape(query.directions, -1)
+    worst = xp.argmax(by_direction, axis=0)[None] == xp.arange(query.directions)[:, None]
+    slopes = jax.tree.map(lambda s: _where(worst.ravel(), s, 0.0), result.slopes)
+    _, back = jax.vjp(
+        lambda x: directed(*jax.tree.unflatten(structure, x), both=query.both), leaves
+    )
+    return back(slopes)[0]
+
+
+def _by_host(host: Host, is_wide: Bools, leaves: list[Any], answer: list[Any]) -> list[Any]:
+    """The answer, in wide lanes the host's."""
+    size = is_wide.shape[0]
+    pack = min(_ON_HOST, size)
+
+    def go_on(state: tuple[list[Any], Bools]) -> tuple[list[Any], Bools]:
+        answer, left = state
+        at = xp.nonzero(left, size=pack, fill_value=size)[0]
+        picked = [x[xp.minimum(at, size - 1)] for x in leaves]
+        picked[-1] = xp.where(at < size, picked[-1], xp.nan)  # no lane: the host skips NaN
+        found = host(picked)
+        merged = [x.at[at].set(y, mode="drop") for x, y in zip(answer, found, strict=True)]
+        return merged, left.at[at].set(False, mode="drop")
+
+    return lax.while_loop(lambda state: xp.any(state[1]), go_on, (answer, is_wide))[0]
+
+
+def _in_packs(query: Query, step: Step, lines: Any, result: _Result) -> _Result:
+    """The step's bounds for lanes that are wide, one pack at a time."""
+    size = lines[1].shape[0]
+    pack = min(_PACK, size)
+
+    def at_level(index: Index | int, result: _Result) -> _Result:
+        level = xp.asarray(step.row.levels)[index]
+
+        def candidates(state: tuple[_Result, Bools]) -> Bools:
+            result, tried = state
+            masks = goes_on(step, query.width, result.bounds, query.directions)
+            first, others = (x & ~tried for x in masks)
+            has_first = xp.any(first.reshape(query.directions, -1), axis=0)
+            return xp.where(xp.tile(has_first, query.directions), first, others)
+
+        def go_on(state: tuple[_Result, Bools]) -> tuple[_Result, Bools]:
+            at = xp.nonzero(candidates(state), size=pack, fill_value=size)[0]
+            lanes = xp.minimum(at, size - 1)
+            picked, before = jax.tree.map(lambda x: x[lanes], (lines, state[0]))
+            better = _evaluated(step, level, picked, before)
+            merged = jax.tree.map(lambda x, y: x.at[at].set(y, mode="drop"), state[0], better)
+            return merged, state[1].at[at].set(True, mode="drop")
+
+        start = result, xp.zeros(size, bool)
+        return lax.while_loop(lambda state: xp.any(candidates(state)), go_on, start)[0]
+
+    return lax.fori_loop(0, len(step.row.levels), at_level, result)
+
+
+def _evaluated(step: Step, level: Any, lines: Any, result: _Result) -> _Result:
+    """The tighter of the bounds before and the step's bounds; lanes are independent."""
+    tangents, before = step.engine.tangents, result.bounds
+    assert tangents is not None
+    found, of_arrays = tangents.solve(tangents.arrays(Batch(*lines), before), level)
+    bounds = tighter(before, found)
+    if result.slopes is None:
+        return _Result(bounds, None)
+
+    def upper(lines: Any) -> Any:
+        return xp.sum(tangents.moved(tangents.arrays(Batch(*lines), before), of_arrays))
+
+    is_new = bounds.upper != before.upper
+    slopes = jax.grad(upper)(lines)
+    return _Result(bounds, jax.tree.map(lambda x, y: _where(is_new, y, x), result.slopes, slopes))
+
+
+def _where(chosen: Bools, x: Any, y: Any) -> Any:
+    return xp.where(chosen.reshape(-1, *[1] * (x.ndim - 1)), x, y)

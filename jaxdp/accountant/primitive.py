@@ -1,0 +1,216 @@
+"""A composed question of lanes as one primitive of JAX.
+
+Its rules are all that tells concrete lanes from traced ones:
+
+* evaluated, as in eager `vmap` and `grad`: the host's engines, in NumPy (`runner`);
+* in a program for a CPU or a TPU: the same, by a callback, so that the answers are equal;
+* in a program for a GPU: an engine on the device, and the host for lanes that stay wide (`gpu`);
+* a mapped axis is more lanes;
+* a derivative is a product with slopes. The same primitive returns the slopes of the upper bounds
+  in the leaves that move, next to the bounds (`derivatives`).
+
+Lanes that hold a NaN, or that an engine refuses, are NaN: a callback must not raise for values.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from jaxdp._core import checks
+from jaxdp._core.namespace import xp
+from jaxdp._core.precision import opened
+from jaxdp._core.tracing import kernel
+from jaxdp._core.types import Lanes, Reals
+from jaxdp.accountant import derivatives, gpu
+from jaxdp.accountant.batch import Batch
+from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.runner import StopWhen, in_turn
+from jaxdp.accountant.steps import Query, directed, worse
+
+
+def answered(
+    query: Query, terms: Terms, values: Reals, stop_when: StopWhen | None = None
+) -> LogBounds:
+    """Bounds at every value, in the shape of the batch. `stop_when` ends concrete lanes."""
+    shape = xp.broadcast_shapes(values.shape, *(term.shape for term in terms))
+    if checks.all_concrete(terms, values):
+        lanes = _laid_out(shape, *jax.tree.map(np.asarray, (terms, values)))
+        found = _of_host(query, (), lanes, _on_lanes(stop_when, shape))
+    else:
+        leaves, structure = jax.tree.flatten(_laid_out(shape, terms, values))
+        still = (False,) * len(leaves)
+        found = _answer.bind(*leaves, query=query, structure=structure, moving=still)
+    lower, upper = (x.reshape(shape) for x in found)
+    return LogBounds(xp.minimum(lower, upper), upper)
+
+
+def _laid_out(shape: tuple[int, ...], terms: Terms, values: Lanes) -> tuple[Terms, Lanes]:
+    """The lanes of a batch along one axis."""
+    size = math.prod(shape)
+
+    def flat(x: Lanes) -> Lanes:
+        return xp.broadcast_to(x, (*shape, x.shape[-1])).reshape(size, x.shape[-1])
+
+    return jax.tree.map(flat, terms), xp.broadcast_to(values, shape).reshape(size)
+
+
+def _on_lanes(stop_when: StopWhen | None, shape: tuple[int, ...]) -> StopWhen | None:
+    """`stop_when` of bounds of lanes."""
+    if stop_when is None:
+        return None
+
+    def of_lanes(bounds: LogBounds) -> Any:
+        found = stop_when(LogBounds(*(x.reshape(shape) for x in bounds)))
+        return np.broadcast_to(np.asarray(found), shape).ravel()
+
+    return of_lanes
+
+
+def _of_host(
+    query: Query,
+    moving: tuple[bool, ...],
+    lanes: tuple[Terms, Any],
+    stop_when: StopWhen | None = None,
+) -> list[Any]:
+    """Bounds of concrete lanes, and slopes in the leaves that move, from the host's engines."""
+    size = query.directions * lanes[1].shape[0]
+    with kernel():
+        steps = query.on_host(lanes[0])
+        steps = tuple(s for s in steps if s.row.more_than < size < s.row.fewer_than)
+        if any(moving):
+            return derivatives.answered(query, steps, moving, lanes)
+        batch = Batch.of_concrete(*directed(*lanes, query.both))
+        found = in_turn(steps, query.width, query.directions, batch, stop_when)
+        return list(worse(found, query.directions))
+
+
+def _known(*leaves: Any, query: Query, structure: Any, moving: tuple[bool, ...]) -> list[Any]:
+    """The host's answer for the primitive: NaN where a lane holds NaN or is refused."""
+    with opened():
+        leaves = tuple(np.asarray(x) for x in leaves)
+        size = leaves[0].shape[0]
+        bad = np.any([np.isnan(x.reshape(size, -1)).any(axis=1) for x in leaves], axis=0)
+        types = _types(*leaves, query=query, structure=structure, moving=moving)
+        answer = [np.full(x.shape, np.nan) for x in types]
+
+        def fill(lanes: np.ndarray) -> None:
+            try:
+                picked = jax.tree.unflatten(structure, [x[lanes] for x in leaves])
+                found = _of_host(query, moving, picked)
+            except (ValueError, OverflowError):
+                if lanes.size > 1:  # the others have an answer
+                    for half in np.array_split(lanes, 2):
+                        fill(half)
+                return
+            for of_all, of_some in zip(answer, found, strict=True):
+                of_all[lanes] = of_some
+
+        if not bad.all():
+            fill(np.flatnonzero(~bad))
+        return answer
+
+
+def _evaluated(*leaves: Any, **params: Any) -> list[Any]:
+    with opened():
+        return [jnp.asarray(x) for x in _known(*leaves, **params)]
+
+
+def _called_back(*leaves: Any, **params: Any) -> list[Any]:
+    types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in _types(*leaves, **params)]
+    return list(jax.pure_callback(partial(_known, **params), types, *leaves))
+
+
+def _on_gpu(*leaves: Any, query: Query, structure: Any, moving: tuple[bool, ...]) -> list[Any]:
+    def host(leaves: list[Any]) -> list[Any]:
+        return _called_back(*leaves, query=query, structure=structure, moving=moving)
+
+    return gpu.answered(query, host, moving, jax.tree.unflatten(structure, leaves))
+
+
+def _lowered(function: Any) -> Any:
+    rule = mlir.lower_fun(function, multiple_results=True)
+
+    def lowered(context: Any, *operands: Any, **params: Any) -> Any:
+        with opened():
+            return rule(context, *operands, **params)
+
+    return lowered
+
+
+def _batched(operands: Any, axes: Any, **params: Any) -> tuple[Any, Any]:
+    size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
+    with opened():
+        found = _answer.bind(*_merged(tuple(operands), tuple(axes), size), **params)
+        return list(_parted(tuple(found), size)), [0] * len(found)
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _merged(operands: Any, axes: Any, size: int) -> Any:
+    """Leaves of size times as many lanes."""
+
+    def of(x: Any, axis: Any) -> Any:
+        x = jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
+        return x.reshape(-1, *x.shape[2:])
+
+    return tuple(of(x, a) for x, a in zip(operands, axes, strict=True))
+
+
+@partial(jax.jit, static_argnums=1)
+def _parted(found: Any, size: int) -> Any:
+    return tuple(x.reshape(size, -1, *x.shape[1:]) for x in found)
+
+
+def _with_tangents(
+    primals: Any, tangents: Any, *, query: Query, structure: Any, moving: tuple[bool, ...]
+) -> tuple[Any, Any]:
+    if any(moving):
+        raise NotImplementedError("second derivatives of a composition are not supported")
+    moving = tuple(
+        jnp.issubdtype(x.dtype, jnp.floating) and not isinstance(t, ad.Zero)
+        for x, t in zip(primals, tangents, strict=True)
+    )
+    with opened():
+        params = {"query": query, "structure": structure, "moving": moving}
+        lower, upper, *slopes = _answer.bind(*primals, **params)
+        along = tuple(t for t, m in zip(tangents, moving, strict=True) if m)
+        total = _product(tuple(slopes), along)
+    return [lower, upper], [total, total]
+
+
+@jax.jit
+def _product(slopes: Any, tangents: Any) -> Any:
+    """Sum of slope times tangent over all leaves (lanes,)."""
+
+    # A leaf that does not move a bound has slope 0, also where its own derivative is infinite.
+    def of(slope: Any, tangent: Any) -> Any:
+        part = jnp.where(slope == 0, 0.0, slope * tangent)
+        return jnp.sum(part.reshape(slope.shape[0], -1), 1)
+
+    return sum(of(s, t) for s, t in zip(slopes, tangents, strict=True))
+
+
+def _types(*leaves: Any, query: Query, structure: Any, moving: tuple[bool, ...]) -> list[Any]:
+    shapes = [leaves[0].shape[:1]] * 2
+    shapes += [x.shape for x, m in zip(leaves, moving, strict=True) if m]
+    return [ShapedArray(shape, np.dtype(np.float64)) for shape in shapes]
+
+
+_answer = Primitive("privacy_bounds")
+_answer.multiple_results = True
+_answer.def_impl(_evaluated)
+_answer.def_abstract_eval(_types)
+batching.primitive_batchers[_answer] = _batched
+ad.primitive_jvps[_answer] = _with_tangents
+mlir.register_lowering(_answer, _lowered(_called_back))
+for _platform in ("cuda", "rocm"):
+    mlir.register_lowering(_answer, _lowered(_on_gpu), platform=_platform)
