@@ -6,6 +6,7 @@ import functools
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxdp._core import checks
@@ -14,12 +15,14 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Lanes, Reals
 from jaxdp._numeric.double_double import dot_up, rounded_up
 from jaxdp.accountant import engines, inverse
-from jaxdp.accountant.bounds import LogBounds, epsilon_width, width
+from jaxdp.accountant.batch import Batch
+from jaxdp.accountant.bounds import LogBounds, epsilon_width, of_numpy, width
 from jaxdp.accountant.composition import Terms, reversed_where, with_one_gaussian
 from jaxdp.accountant.divergences import is_bad
 from jaxdp.accountant.primitive import answered
 from jaxdp.accountant.runner import StopWhen, once
-from jaxdp.accountant.steps import Query, Question, Row, Step, Width
+from jaxdp.accountant.steps import Engine, Query, Question, Row, Step, Width
+from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
 
 # Error of delta for a trade-off. chosen: below the rates that are looked at
 _DELTA_CLOSE = 1e-11
@@ -119,14 +122,39 @@ def _renyi(terms: Terms, order: Lanes, _: LogBounds) -> LogBounds:
 _RENYI = engines.by_terms(_renyi)
 
 
-@in_float64
-def rough_log_delta(
-    terms: Terms, both: bool, epsilon: ArrayLike, tolerance: float = _DELTA_CLOSE
-) -> Reals:
-    """Upper bound on log delta at concrete epsilons >= 0; a delta within `tolerance` suffices."""
+@once
+def tradeoff(terms: Terms, fpr: Reals, both: bool) -> Reals:
+    """A lower bound on the false-negative rate at every false-positive rate."""
+    return answered(Query(partial(_of_tradeoff, both), width, both=False), terms, fpr).lower
+
+
+@functools.lru_cache(2)
+def _tradeoff_engine(both: bool) -> Engine:
+    def solve(batch: Batch, known: LogBounds, level: Any) -> LogBounds:
+        losses = batch.losses
+        most = max(x.lanes.size for x in losses)
+        rates = np.stack([np.resize(batch.values[x.lanes], most) for x in losses])
+        first = np.array([x.lanes[0] for x in losses])
+        terms = jax.tree.map(lambda x: x[first][:, None], batch.terms)
+        rough = partial(_rough_log_delta, terms, both)
+        found = np.asarray(tradeoff_by_lines(rough, rates, (len(losses), 1)))
+        fnr = np.empty(batch.values.shape)
+        for loss, of_loss in zip(losses, found, strict=True):
+            fnr[loss.lanes] = of_loss[: loss.lanes.size]
+        return of_numpy(fnr, fnr)
+
+    return Engine(solve)
+
+
+def _of_tradeoff(both: bool, _: Terms) -> tuple[Step, ...]:
+    return (Step(_tradeoff_engine(both), Row("trade-off")),)
+
+
+def _rough_log_delta(terms: Terms, both: bool, epsilon: ArrayLike) -> Reals:
+    """Upper bound on log delta at concrete epsilons >= 0, close enough for a trade-off."""
 
     def stop_when(bounds: LogBounds) -> Any:
-        return np.exp(bounds.upper) - np.exp(bounds.lower) < tolerance
+        return np.exp(bounds.upper) - np.exp(bounds.lower) < _DELTA_CLOSE
 
     return log_delta(terms, xp.asarray(epsilon), both, stop_when).upper
 

@@ -33,8 +33,8 @@ _POINTS = 48
 # The least epsilon of the first grid but 0. chosen: below it a bound changes by 1e-8
 _LEAST_EPSILON = 1e-4
 # Tolerance of a false-negative rate. chosen: no picture or attack shows it
-CLOSE = 1e-10
-# Distance of the points on either side of a rate's best epsilon. derived: its square is `CLOSE`
+_CLOSE = 1e-10
+# Distance of the points on either side of a rate's best epsilon. derived: its square is `_CLOSE`
 _NEAR = 1e-5
 # Rounds after both grids, at most. measured: two are enough for smooth profiles, one for kinks
 _ROUNDS = 6
@@ -45,7 +45,7 @@ _LEAST_SLOPE, _LEAST_REST = 1e-300, 1e-16
 
 
 def tradeoff_by_lines(
-    log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray, shape: Shape, close: float = CLOSE
+    log_delta: Callable[[ArrayLike], Any], fpr: np.ndarray, shape: Shape
 ) -> Reals:
     """`tradeoff_of_profile` for an expensive concrete profile, from a few batched evaluations.
 
@@ -53,11 +53,10 @@ def tradeoff_by_lines(
         log_delta: maps epsilons >= 0 (points, *shape) to log delta.
         fpr: rates, concrete.
         shape: the profile's batch; broadcasts with the rates.
-        close: tolerance of the result.
 
     Returns:
         Lower bounds on the false-negative rates, in the common shape. If delta is convex in
-        e^epsilon, they are within `close` of the best, or the last of 6 rounds was not enough.
+        e^epsilon, they are within 1e-10 of the best, or the last of 6 rounds was not enough.
     """
     whole = np.broadcast_shapes(shape, np.shape(fpr))
     batch = (1,) * (len(whole) - len(shape)) + tuple(shape)
@@ -77,7 +76,7 @@ def tradeoff_by_lines(
     first = evaluated([grid] * losses)
     lines = [_Lines(grid, first[i], x, _best(grid, first[i], x)) for i, x in enumerate(rates)]
     for index in range(_ROUNDS + 1):
-        found = [x.refined(close, is_first=index == 0) for x in lines]
+        found = [x.refined(is_first=index == 0) for x in lines]
         most = max(x.size for x in found)
         if most == 0:
             break
@@ -97,8 +96,8 @@ class _Lines(NamedTuple):
     fnr: np.ndarray
 
     @np.errstate(all="ignore")  # of infinite losses
-    def refined(self, close: float, is_first: bool) -> np.ndarray:
-        """Epsilons that can raise a bound by more than `close`."""
+    def refined(self, is_first: bool) -> np.ndarray:
+        """Epsilons that can raise a bound by more than the tolerance."""
         at, power, intercept = self._both_sides()
         slope = np.diff(intercept) / np.diff(power)
         slope = np.minimum.accumulate(np.clip(slope, 0.0, 1.0))
@@ -111,7 +110,7 @@ class _Lines(NamedTuple):
         best = np.searchsorted(-slope, -self.rate)
         sides = np.maximum(best - 1, 0), np.minimum(best, slope.size - 1)
         most = np.maximum(*(highest[i] - corner[i] * self.rate for i in sides))
-        is_open = most - self.fnr > close
+        is_open = most - self.fnr > _CLOSE
         if not is_open.any():
             return np.zeros(0)
         if is_first:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from jaxdp._core import checks
 from jaxdp.accountant import evaluate
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import require_both_directions
-from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
 from jaxdp.guarantee.tradeoff import tradeoff_of_profile
 from jaxdp.plot.style import axes_of, check_mapping, labelled, styled
 from jaxdp.risk import HasProfile
@@ -27,10 +25,6 @@ _SMALLEST_RATE = 1e-8
 # Values of epsilon on logarithmic axes, and the relative error of a rate at each of them. chosen:
 # steps of .1, which make a line up to 10 % too high
 _EPSILONS, _CLOSE = 186, 1e-2
-# Error of delta on linear axes. chosen: far below the width of a line
-_DELTA_CLOSE = 1e-4
-# Error of a rate beside it. chosen: the same
-_RATE_CLOSE = 1e-4
 _TITLE = "Trade-off functions"
 
 
@@ -75,10 +69,7 @@ def _linear(releases: Mapping[str, HasProfile], ax: Any) -> Any:
     rate = _RATES
     for label, release in releases.items():
         if isinstance(release, PrivacyLoss) and not release.shape:
-            require_both_directions(release)
-            options = {"tolerance": _DELTA_CLOSE}
-            rough = partial(evaluate.rough_log_delta, release.terms, release.both, **options)
-            fnr = np.asarray(tradeoff_by_lines(rough, rate, (), _RATE_CLOSE))
+            fnr = np.asarray(release.tradeoff(rate))
         else:
             fnr = np.asarray(tradeoff_of_profile(release.log_delta, rate))
         ax.plot(rate, fnr, label=label)
