@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxdp._core.tracing import kernel
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds, of_numpy, tighter
+from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.runner import in_pieces, in_turn
 from jaxdp.accountant.steps import Engine, Query, Step, directed, worse
@@ -42,36 +42,25 @@ _MOST_RELEASES = 2**14  # of one call. chosen: their arrays take some 100 MB
 
 
 class _Source(NamedTuple):
-    """An engine's answer for some lanes."""
+    """An engine that gave the upper bounds of some lanes."""
 
     engine: Engine
     lanes: np.ndarray
     before: LogBounds
     level: Any
-    slopes: Any  # in the engine's arrays, or None
 
 
 class _Sources:
-    """Evaluates engines, and remembers which of them gave the upper bound of each lane."""
+    """The engines that gave the upper bounds of lanes."""
 
     def __init__(self, size: int) -> None:
         self.all: list[_Source] = []
         self.of_lane = np.full(size, -1)
 
-    def __call__(
-        self, engine: Engine, at: np.ndarray, batch: Batch, before: LogBounds, level: Any
-    ) -> LogBounds:
-        tangents, slopes = engine.tangents, None
-        if tangents is None:
-            found = engine.solve(batch, before, level)
-        else:
-            arrays = tangents.arrays(batch, before)
-            found, slopes = in_pieces(lambda x: tangents.solve(x, level), arrays, tangents.most)
-        upper = found.upper if engine.replaces else tighter(before, found).upper
+    def __call__(self, engine: Engine, lanes: np.ndarray, before: LogBounds, level: Any) -> None:
         if not engine.is_joint:  # a search's slopes are the slopes of the bounds before
-            self.of_lane[at[np.asarray(upper != before.upper)]] = len(self.all)
-        self.all.append(_Source(engine, at, before, level, slopes))
-        return found
+            self.of_lane[lanes] = len(self.all)
+            self.all.append(_Source(engine, lanes, before, level))
 
 
 class _Moved(NamedTuple):
@@ -100,92 +89,95 @@ def answered(
 ) -> list[Any]:
     """Bounds of lanes, and slopes (lanes, ...) of the upper ones in the leaves that move."""
     leaves, structure = jax.tree.flatten(lanes)
-    return _answered(query, steps, _Moved(leaves, structure, moving))
-
-
-def _answered(query: Query, steps: tuple[Step, ...], moved: _Moved) -> list[Any]:
-    batch = Batch.of_concrete(*directed(*moved.tree, query.both))
+    moved = _Moved(leaves, structure, moving)
+    batch = Batch.of_concrete(*directed(*lanes, query.both))
     sources = _Sources(batch.values.shape[0])
     found = in_turn(steps, query.width, query.directions, batch, record=sources)
-    by_direction = np.asarray(found.upper).reshape(query.directions, -1)
-    direction = np.argmax(by_direction, axis=0)
-    every = np.arange(direction.size)
-    upper = by_direction[direction, every]
-    place = every + direction.size * direction
+    upper = np.asarray(found.upper).reshape(query.directions, -1)
+    direction = np.argmax(upper, axis=0)
+    place = np.arange(direction.size) + direction.size * direction
     slopes = moved.zeros()
-    for index in np.unique(sources.of_lane[place]):
+    for index, source in enumerate(sources.all):
         at = np.flatnonzero(sources.of_lane[place] == index)
-        if index < 0:
+        if at.size == 0:
             continue
-        source = sources.all[index]
-        if source.engine.is_shared:
-            # Its contour is another value's: the engine that answers one value has the slope.
-            alone = tuple(step for step in steps if not step.engine.is_shared)
-            new = _answered(query, alone, moved.at(at))[2:]
-        else:
-            picked = np.searchsorted(source.lanes, place[at])
-            new = _Differences(query, source, picked, upper[at], direction[at]).of(moved.at(at))
+        picked = np.searchsorted(source.lanes, place[at])
+        of = _Differences(
+            source._replace(before=of_numpy(*(x[picked] for x in source.before))),
+            np.asarray(found.upper)[place[at]],
+            direction[at],
+            query.both,
+        )
+        new = of.slopes(batch.at(place[at]), moved.at(at))
         for of_all, of_some in zip(slopes, new, strict=True):
             of_all[at] = of_some
     return [*worse(found, query.directions), *slopes]
 
 
 class _Differences(NamedTuple):
-    """Differences of the upper bounds that one source gave."""
+    """Differences of the upper bounds that one source gave, for some of its lanes."""
 
-    query: Query
     source: _Source
-    picked: np.ndarray  # places of the lanes in the source
     upper: np.ndarray
     direction: np.ndarray
+    both: bool
 
-    def of(self, moved: _Moved) -> list[np.ndarray]:
+    def slopes(self, batch: Batch, moved: _Moved) -> list[np.ndarray]:
         """Slopes in the leaves that move."""
-        if self.source.slopes is None:
+        tangents, level = self.source.engine.tangents, self.source.level
+        if tangents is None:
             return self._slopes(moved, None)
-        slopes = self._slopes(moved, self.source.slopes)
-        rough = np.zeros(self.upper.size, bool)
+        with kernel():
+            arrays = tangents.arrays(batch, self.source.before)
+        found, line = in_pieces(lambda x: tangents.solve(x, level), arrays, tangents.most)
+        slopes = self._replace(upper=np.asarray(found.upper))._slopes(moved, line)
+        jumps = np.zeros(self.upper.size, bool)
         for x in slopes:
-            rough |= np.isnan(x.reshape(rough.size, -1)).any(axis=1)
-        if rough.any():
-            at = np.flatnonzero(rough)
-            parts = (x[at] for x in (self.picked, self.upper, self.direction))
-            rest = _Differences(self.query, self.source, *parts)._slopes(moved.at(at), None)
+            jumps |= np.isnan(x.reshape(jumps.size, -1)).any(axis=1)
+        if jumps.any():
+            at = np.flatnonzero(jumps)
+            rest = self._at(at)._slopes(moved.at(at), None)
             for x, y in zip(slopes, rest, strict=True):
                 x[at] = y
         return slopes
 
-    def _slopes(self, moved: _Moved, in_arrays: Any) -> list[np.ndarray]:
+    def _at(self, lanes: np.ndarray) -> _Differences:
+        """Some of the lanes."""
+        before = of_numpy(*(x[lanes] for x in self.source.before))
+        source = self.source._replace(before=before)
+        return _Differences(source, self.upper[lanes], self.direction[lanes], self.both)
+
+    def _slopes(self, moved: _Moved, line: Any) -> list[np.ndarray]:
         """Differences along slopes in the engine's arrays, NaN where these jump, or of bounds."""
         size, terms = self.upper.size, moved.tree[0]
         releases = sum(term.count.shape[-1] for term in terms)
         most = max(_MOST_RELEASES // (_OFFSETS.size * size * releases), 1)
-        columns = self._columns(moved, in_arrays is not None)
+        columns = self._columns(moved, line is not None)
         slopes = [np.zeros((size, x[0].size)) for x in moved.leaves]
         for start in range(0, len(columns), most):
             part = columns[start : start + most]
-            near = self._near(moved, part, in_arrays).reshape(len(part), _OFFSETS.size, size)
+            near = self._near(moved, part, line).reshape(len(part), _OFFSETS.size, size)
             for (leaf, column, step), bounds in zip(part, near, strict=True):
-                slopes[leaf][:, column] = self._rise(bounds, in_arrays is not None) / step
+                slopes[leaf][:, column] = self._rise(bounds, line is not None) / step
         shaped = zip(slopes, moved.leaves, moved.moving, strict=True)
         return [x.reshape(y.shape) for x, y, moves in shaped if moves]
 
-    def _columns(self, moved: _Moved, is_by_arrays: bool) -> list[tuple[int, int, np.ndarray]]:
+    def _columns(self, moved: _Moved, is_by_line: bool) -> list[tuple[int, int, np.ndarray]]:
         """Each number of a lane that moves: its leaf, its column and the step of each lane."""
         terms = moved.tree[0]
         counts = set((np.cumsum([len(jax.tree.leaves(term)) for term in terms]) - 1).tolist())
         with kernel():
             are_lattices = all(isinstance(x.pair.singularities(), Lattice) for x in terms)
-        share = _LATTICE_STEP if are_lattices else _ARRAYS_STEP if is_by_arrays else _BOUNDS_STEP
+        share = _LATTICE_STEP if are_lattices else _ARRAYS_STEP if is_by_line else _BOUNDS_STEP
         columns = []
         for i, (leaf, moves) in enumerate(zip(moved.leaves, moved.moving, strict=True)):
             for j, x in enumerate(leaf.reshape(leaf.shape[0], -1).T if moves else ()):
-                is_whole = i in counts and not is_by_arrays
+                is_whole = i in counts and not is_by_line
                 step = share * np.where(x == 0, 1.0, x)
                 columns.append((i, j, np.full(x.shape, _COUNT_STEP) if is_whole else step))
         return columns
 
-    def _near(self, moved: _Moved, columns: list[Any], in_arrays: Any) -> np.ndarray:
+    def _near(self, moved: _Moved, columns: list[Any], line: Any) -> np.ndarray:
         """Upper bounds where one number after the other moves by all offsets."""
         points = []
         for leaf, column, step in columns:
@@ -196,20 +188,20 @@ class _Differences(NamedTuple):
                 shaped = zip(filled, moved.leaves, strict=True)
                 points.append([x.reshape(y.shape) for x, y in shaped])
         leaves = [np.concatenate(x) for x in zip(*points, strict=True)]
-        terms, values = directed(*moved._replace(leaves=leaves).tree, self.query.both)
+        terms, values = directed(*moved._replace(leaves=leaves).tree, self.both)
         times, size = len(points), leaves[-1].shape[0]
         lane = np.arange(size) + size * np.tile(self.direction, times)
         batch = Batch.of_concrete(*jax.tree.map(lambda x: x[lane], (terms, values)))
-        again = np.tile(self.picked, times)
-        before = of_numpy(*(np.asarray(x)[again] for x in self.source.before))
+        again = np.tile(np.arange(self.upper.size), times)
+        before = of_numpy(*(x[again] for x in self.source.before))
         tangents = self.source.engine.tangents
-        if in_arrays is None or tangents is None:
+        if line is None or tangents is None:
             return _refused_as_nan(self.source, batch, before)
         with kernel():
             arrays = tangents.arrays(batch, before)
-            return np.asarray(tangents.moved(arrays, jax.tree.map(lambda x: x[again], in_arrays)))
+            return np.asarray(tangents.moved(arrays, jax.tree.map(lambda x: x[again], line)))
 
-    def _rise(self, near: np.ndarray, is_by_arrays: bool) -> np.ndarray:
+    def _rise(self, near: np.ndarray, is_by_line: bool) -> np.ndarray:
         """Rise of the upper bound a step."""
         far_below, below, above, far_above = near
         rise = _CENTRAL @ near
@@ -219,7 +211,7 @@ class _Differences(NamedTuple):
             used = np.flatnonzero(weights)
             side = x * self.upper + weights[used] @ near[used]
             rise = np.where(np.isfinite(rise), rise, side)
-        if is_by_arrays:
+        if is_by_line:
             least = _SMOOTH * np.abs(above - below) + _ROUNDING * (1.0 + np.abs(self.upper))
             rise = np.where((bend > least) | (uneven > least), np.nan, rise)
         return np.where(np.isfinite(self.upper), rise, 0.0)
@@ -235,6 +227,6 @@ def _refused_as_nan(source: _Source, batch: Batch, before: LogBounds) -> np.ndar
             return np.full(1, np.nan)
         parts = []
         for half in np.array_split(np.arange(size), 2):
-            some = LogBounds(*(x[half] for x in before))
+            some = of_numpy(*(x[half] for x in before))
             parts.append(_refused_as_nan(source, batch.at(half), some))
         return np.concatenate(parts)

@@ -38,9 +38,16 @@ class _Result(NamedTuple):
 
 
 def answered(
-    query: Query, host: Host, moving: tuple[bool, ...], lanes: tuple[Terms, Lanes]
+    query: Query,
+    host: Host,
+    is_helped: bool,
+    moving: tuple[bool, ...],
+    lanes: tuple[Terms, Lanes],
 ) -> list[Any]:
-    """Bounds of every lane, and slopes of the upper ones in the leaves that move."""
+    """Bounds of every lane, and slopes of the upper ones in the leaves that move.
+
+    If not `is_helped`, the host does not narrow wide brackets; their ends are bounds all the same.
+    """
     steps = query.on_gpu(lanes[0]) if query.on_gpu else ()
     leaves, structure = jax.tree.flatten(lanes)
     if not steps:
@@ -58,6 +65,8 @@ def answered(
     if any(moving):
         by_leaf = _undirected(query, result, leaves, structure)
         answer += [x for x, moves in zip(by_leaf, moving, strict=True) if moves]
+    if not is_helped:
+        return answer
     return _by_host(host, query.width(bounds) > _CLOSE, leaves, answer)
 
 

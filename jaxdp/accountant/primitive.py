@@ -37,6 +37,12 @@ from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.runner import StopWhen, in_turn
 from jaxdp.accountant.steps import Query, directed, worse
 
+_NOT_EXPORTED = (
+    "jax.export cannot store this program: its privacy bounds are computed by Python on the host. "
+    "Compute them outside of the function and pass the numbers in; DP-SGD and single releases can "
+    'be exported for platforms=["cuda"]'
+)
+
 
 def answered(
     query: Query, terms: Terms, values: Reals, stop_when: StopWhen | None = None
@@ -125,22 +131,25 @@ def _evaluated(*leaves: Any, **params: Any) -> list[Any]:
         return [jnp.asarray(x) for x in _known(*leaves, **params)]
 
 
-def _called_back(*leaves: Any, **params: Any) -> list[Any]:
+def _called_back(*leaves: Any, is_export: bool, **params: Any) -> list[Any]:
+    if is_export:
+        raise ValueError(_NOT_EXPORTED)
     types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in _types(*leaves, **params)]
     return list(jax.pure_callback(partial(_known, **params), types, *leaves))
 
 
-def _on_gpu(*leaves: Any, query: Query, structure: Any, moving: tuple[bool, ...]) -> list[Any]:
+def _on_gpu(*leaves: Any, is_export: bool, **params: Any) -> list[Any]:
     def host(leaves: list[Any]) -> list[Any]:
-        return _called_back(*leaves, query=query, structure=structure, moving=moving)
+        return _called_back(*leaves, is_export=is_export, **params)
 
-    return gpu.answered(query, host, moving, jax.tree.unflatten(structure, leaves))
+    lanes = jax.tree.unflatten(params["structure"], leaves)
+    return gpu.answered(params["query"], host, not is_export, params["moving"], lanes)
 
 
 def _lowered(function: Any) -> Any:
-    rule = mlir.lower_fun(function, multiple_results=True)
-
     def lowered(context: Any, *operands: Any, **params: Any) -> Any:
+        is_export = context.module_context.lowering_parameters.for_export
+        rule = mlir.lower_fun(partial(function, is_export=is_export), multiple_results=True)
         with opened():
             return rule(context, *operands, **params)
 

@@ -23,15 +23,15 @@ from jaxdp._core.threads import cores, in_threads
 from jaxdp._core.tracing import kernel, outside_traces
 from jaxdp._core.types import Reals
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds, tighter
+from jaxdp.accountant.bounds import LogBounds, of_numpy, tighter
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.steps import ALWAYS, Engine, Step, Width, goes_on, unknown, worse
 from jaxdp.accountant.tables import require_consistent
 
 # Maps the bounds of the worse direction to an array, True where they need not be tighter.
 StopWhen: TypeAlias = Callable[[LogBounds], Any]
-# Told of every answer: the step's engine, lanes, bounds before, level; returns the bounds found.
-Recorder: TypeAlias = Callable[[Engine, Any, Batch, LogBounds, Any], LogBounds]
+# Takes every answer that lowers an upper bound: the engine, the lanes, bounds before and the level.
+Recorder: TypeAlias = Callable[[Engine, np.ndarray, LogBounds, Any], None]
 
 # Fewest lanes that are worth a thread. chosen: a lane takes milliseconds
 _LANES_A_THREAD = 8
@@ -57,11 +57,6 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def solved(engine: Engine, at: Any, batch: Batch, known: LogBounds, level: Any) -> LogBounds:
-    """The engine's bounds for some lanes; `at` names them for other recorders."""
-    return engine.solve(batch, known, level)
-
-
 @np.errstate(all="ignore")  # of infinite bounds
 def in_turn(
     steps: tuple[Step, ...],
@@ -69,13 +64,9 @@ def in_turn(
     directions: int,
     batch: Batch,
     stop_when: StopWhen | None = None,
-    record: Recorder = solved,
+    record: Recorder | None = None,
 ) -> LogBounds:
-    """Bounds of every lane of every direction; `record` calls the engines."""
-    every = np.arange(batch.values.shape[0])
-    if len(steps) == 1:
-        step = steps[0]
-        return record(step.engine, every, batch, unknown(batch.values), step.row.levels[0])
+    """Bounds of every lane of every direction."""
     known: Any = jax.tree.map(np.array, unknown(batch.values))
     unanswered = np.ones(batch.values.shape, bool)
 
@@ -106,8 +97,13 @@ def in_turn(
                     continue
                 tried[at] = True
                 before = jax.tree.map(lambda x, at=at: x[at], known)
-                better = record(engine, at, batch.at(at), before, level)
+                # Where all lanes go on, so does the batch, without a copy.
+                part = batch if at.size == batch.values.size else batch.at(at)
+                better = engine.solve(part, before, level)
                 better = better if engine.replaces else tighter(before, better)
+                if record is not None:
+                    is_new = np.flatnonzero(np.asarray(better.upper) != before.upper)
+                    record(engine, at[is_new], of_numpy(*(x[is_new] for x in before)), level)
                 if len(row.levels) > 1:
                     left = width(better)
                     stalled[at] = (left > row.most_left * width(before)) | (left > row.most)

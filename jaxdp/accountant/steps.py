@@ -24,10 +24,7 @@ ALWAYS = -1.0
 
 
 class Tangents(NamedTuple):
-    """Upper bounds of an engine near lanes that it has answered, by slopes in its own arrays.
-
-    To move the arrays costs no answer of the engine.
-    """
+    """Upper bounds near lanes, by slopes in arrays that cost far less than an answer."""
 
     arrays: Callable[[Batch, LogBounds], Any]  # of lanes
     solve: Callable[[Any, Any], tuple[LogBounds, Any]]  # arrays and a level to bounds and slopes
@@ -41,7 +38,6 @@ class Engine(NamedTuple):
     solve: Solve
     least: float = -np.inf  # upper bound below which it does not run
     replaces: bool = False  # its bounds replace those before
-    is_shared: bool = False  # values of one loss are answered together
     # It gets all directions of a lane, whose number is its level.
     is_joint: bool = False
     tangents: Tangents | None = None  # without them, slopes are differences of its bounds

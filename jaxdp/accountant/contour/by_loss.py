@@ -18,6 +18,7 @@ import numpy as np
 from jaxdp._core.tracing import kernel
 from jaxdp.accountant.batch import Batch, Loss
 from jaxdp.accountant.bounds import LogBounds, of_numpy
+from jaxdp.accountant.contour import engine as contour
 from jaxdp.accountant.contour import shared
 from jaxdp.accountant.contour.engine import LONG, OF_LAWS, Maker, at_once, sum_of
 from jaxdp.accountant.contour.laws import laws_of
@@ -48,8 +49,9 @@ _ANSWERS: dict[Question, shared.Answer] = {
 
 
 def engine(question: Question, way: Way) -> Engine:
-    """The engine of values of one loss."""
-    return Engine(partial(_bounds, question, way), is_shared=True)
+    """The engine of values of one loss; the contour of one value has the slopes."""
+    tangents = contour.engine(question, way.stage, way.rows_of).tangents
+    return Engine(partial(_bounds, question, way), tangents=tangents)
 
 
 def _bounds(question: Question, way: Way, batch: Batch, known: LogBounds, blocks: int) -> LogBounds:
