@@ -13,8 +13,8 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
   epsilons, or deltas, belong to one loss, a few contours serve all of them (`contour.by_loss`).
 * `grid` places chord masses of the privacy profiles (`masses`) on a grid (`window`, which reads the
   table) and multiplies them by one FFT (`convolution`). The lower bound comes from a coupling.
-  Losses on a lattice are exact. Concrete values of one loss share grids (`grid_by_loss`), and read
-  them from sums over all masses (`total_curve`).
+  Losses on a lattice are exact. Concrete values of one loss share grids (`grid`), and read
+  them from sums over all masses (`convolution`).
 * `ends` bounds delta by the largest finite loss and the probability of an infinite one, and by one
   Gaussian between the farthest means of mixtures of Gaussians, beside any engine. `inverse` bounds
   epsilon where an engine's own inverse is wide, by a search and by Chernoff's bound.

@@ -32,97 +32,85 @@ by m.
     0 <= delta_U - delta_P <= C exp(n lam (1 + lam) h^2 / 8 + lam m) E_U e^(-lam |U - epsilon|),
 
   with E|N| <= m = sqrt(n h^2 / 4 + (n h^2 / 8)^2). The best lam is near 2 / (sqrt(n) h).
+
+Values at many epsilons: the sum over y_i > 0 of a_i e^(-theta y_i) (1 - e^(-y_i - o)) is the
+difference of sums a_i e^(-theta y_i) and e^-o a_i e^(-(theta + 1) y_i), each a sum from some i on
+of numbers that do not depend on epsilon, times an exponential. Norms of weights are bounded: a sum
+over a grid of one peak is at most the peak and the integral over the step. The sums of the coupling
+keep the masses near epsilon; each other weight is at most e^-`FAR`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxdp._core.namespace import lax, on_host, xp
-from jaxdp._core.types import Bools, Complexes, Reals
+from jaxdp._core.namespace import xp
 from jaxdp._numeric.elementary import ULP, conversion_entropy
-from jaxdp.accountant.masses import Grid, Masses, Values, masses_of
+from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.inverse import Reading
+from jaxdp.accountant.masses import Grid, Masses, masses_of
 from jaxdp.accountant.tables import Table
-from jaxdp.accountant.window import Plan
+from jaxdp.accountant.window import Plan, plan_of, total
+from jaxdp.dominating_pair.base import log_of_infinite, rounding_of_infinite
 
 RATES = (0.6, 1.0, 1.6)  # lam over 2 / (sqrt(n) h). chosen: 1 is best without a tilt
-LEAST_SIZE = 1e-140  # of a spectrum; below, its powers are 0. chosen: derivatives stay finite
-
-
-# Arrays (n, ...) with a row for each release, and the function values(row, facts, grid).
-Profile: TypeAlias = tuple[Any, Callable[..., Values]]
-# Maps a total, an epsilon and an offset to sum a_i w(y_i + offset), rounding, and the norm of w.
-Weighted: TypeAlias = Callable[..., tuple[Reals, Reals, Reals]]
-# Maps a total, an epsilon and a misplaced mass to the bound of the coupling.
-Coupling: TypeAlias = Callable[..., Reals]
+LEAST_SIZE = 1e-140  # of a spectrum; below, its powers are 0. chosen
+LARGEST_STEP = 500.0  # nats, of a lattice. measured: above 600 masses overflow
+FAR = 45.0  # nats by which a weight of the coupling is small. derived: e^-45 is below rounding
+LARGEST = 600.0  # exponent of a term. derived: sums of 2^16 of them are finite
+LEAST = 1e-300  # bound on a term that underflows. derived: a normal number
+BLOCK = 256  # terms of a block. chosen: the square root of the number of points
 
 
 class _Sums(NamedTuple):
     """Sums over the releases, each times its count, for the error of the total."""
 
-    log_norm: Reals
-    base: Reals
-    error: Reals  # l2 error of the masses
-    high: Reals  # cumulant at the upper order; `low` at the lower order
-    low: Reals
-    blur: Reals
-    below: Reals
-    rounding: Reals
-    excess: Reals
-    shared: Reals
-    misplacement: Reals
-    coupled: Reals  # number of releases off the grid
-    size: Reals  # sum of the sizes of the terms of log_norm and of base
-
-
-class Total(NamedTuple):
-    """Tilted masses of the total loss, without the drifts; their sum is 1 up to errors."""
-
-    value: Reals  # (N,)
-    loss: Reals  # (N,)
-    plan: Plan
-    sums: _Sums
-    error: Reals  # l2 error
-    outside: Reals
-    log_infinite: Reals  # log of the finite mass that is counted as infinite
-    log_beyond: Reals  # the same, plus the mass at the last points of the releases' grids
+    log_norm: Any
+    base: Any
+    error: Any  # l2 error of the masses
+    high: Any  # cumulant at the upper order; `low` at the lower order
+    low: Any
+    blur: Any
+    below: Any
+    rounding: Any
+    excess: Any
+    shared: Any
+    misplacement: Any
+    coupled: Any  # number of releases off the grid
+    size: Any  # sum of the sizes of the terms of log_norm and of base
 
 
 def _transform_error(points: int) -> float:
     return 4.0 * ULP * (points.bit_length() - 1)
 
 
-def _power(spectrum: Complexes, count: Reals) -> Complexes:
-    has_mass = xp.abs(spectrum) > LEAST_SIZE
-    safe = xp.where(has_mass, spectrum, 1.0)
-    power = xp.exp(count * xp.log(xp.abs(safe)) + 1j * count * xp.angle(safe))
-    return xp.where(count == 0, 1.0, xp.where(has_mass, power, 0.0))
+def _power(spectrum: Any, count: Any) -> Any:
+    has_mass = np.abs(spectrum) > LEAST_SIZE
+    safe = np.where(has_mass, spectrum, 1.0)
+    power = np.exp(count * np.log(np.abs(safe)) + 1j * count * np.angle(safe))
+    return np.where(has_mass, power, 0.0)
 
 
-def _cumulant(value: Reals, loss: Reals, order: Reals) -> Reals:
+def _cumulant(value: Any, loss: Any, order: Any) -> Any:
     """log sum value e^(order loss), rounded up, without overflow at orders of 1e20."""
-    largest = xp.max(xp.where(value > 0, loss, -xp.inf))
-    weights = xp.exp(order * xp.minimum(loss - largest, 0.0))
+    largest = np.max(loss, initial=-np.inf, where=value > 0)
+    weights = np.exp(order * np.minimum(loss - largest, 0.0))
     log_scale = order * largest
-    return log_scale + xp.log(xp.sum(value * weights)) + 1e-11 + 4.0 * ULP * xp.abs(log_scale)
+    return log_scale + np.log(np.sum(value * weights)) + 1e-11 + 4.0 * ULP * np.abs(log_scale)
 
 
-def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools) -> _Sums:
+def _summand(masses: Masses, grid: Grid, plan: Plan, count: Any, exact: Any) -> _Sums:
     """Contribution of `count` equal releases to the sums."""
-    points = masses.value.size
-    value, step = lax.stop_gradient((masses.value, grid.step))
-    loss = lax.stop_gradient(grid.base) + step * xp.arange(1.0 * points)
-    norm = xp.sqrt(xp.sum(value**2))
-    on_grid = xp.where(exact, 1.0, 0.0)
+    value, points = masses.value, masses.value.size
+    loss = grid.base + grid.step * np.arange(1.0 * points)
+    norm, on_grid = np.sqrt(np.sum(value**2)), 1.0 * exact
     single = _Sums(
         masses.log_norm,
         grid.base,
-        _transform_error(points) * norm + 8.0 * xp.pi * ULP / xp.sqrt(1.0 * points),
+        _transform_error(points) * norm + 8.0 * np.pi * ULP / np.sqrt(1.0 * points),
         _cumulant(value, loss, plan.order_high),
         _cumulant(value, -loss, plan.order_low),
         masses.blur,
@@ -132,162 +120,167 @@ def _summand(masses: Masses, grid: Grid, plan: Plan, count: Reals, exact: Bools)
         on_grid * masses.shared,
         on_grid * masses.misplacement,
         1.0 - on_grid,
-        lax.stop_gradient(1.0 + xp.abs(masses.log_norm) + plan.tilt * xp.abs(grid.base)),
+        1.0 + np.abs(masses.log_norm) + plan.tilt * np.abs(grid.base),
     )
-    return _Sums(*(xp.where(count == 0, 0.0, count * x) for x in single))
+    return _Sums(*(count * x for x in single))
 
 
-def total_of(profiles: tuple[Profile, ...], table: Table, plan: Plan, points: int) -> Total:
-    """The total of all releases of a table (F,); each release takes one transform."""
+class Total:
+    """Tilted masses of the loss of a composition (F,) at the plan for an epsilon."""
 
-    def body(state: Any, element: Any, values: Callable[..., Values]) -> tuple[Any, None]:
-        row, facts, log_norm, base, exact = element
+    def __init__(self, terms: Terms, table: Table, epsilon: Any, points: int):
+        self.drift, self.largest, log_finite = (
+            total(table.number, x) for x in (table.drift, table.largest, table.log_finite)
+        )
+        self.log_infinite = log_of_infinite(log_finite)
+        self.infinite_rounding = rounding_of_infinite(self.log_infinite, table.used)
+        self.plan = plan = plan_of(table, epsilon - self.drift, points)
+        spectrum, sums = np.ones(points // 2 + 1, complex), _Sums(*[0.0] * 13)
+        dropped = beyond = -np.inf
+        pairs = [
+            jax.tree.map(lambda x, i=i: x[i], t.pair) for t in terms for i in range(t.count.size)
+        ]
+        for i in np.flatnonzero(table.number):
+            facts = jax.tree.map(lambda x, i=i: x[i], table)
+            grid = Grid(plan.base[i], plan.step, plan.tilt, plan.log_norm[i])
+            masses = masses_of(pairs[i], facts, grid, points)
+            spectrum *= _power(np.fft.rfft(masses.value), facts.number)
+            now = _summand(masses, grid, plan, facts.number, plan.exact[i])
+            sums = jax.tree.map(np.add, sums, now)
+            log_count = np.log(facts.number)
+            dropped = np.logaddexp(dropped, log_count + masses.log_infinite)
+            beyond = np.logaddexp(beyond, log_count + masses.log_beyond)
+        self.sums, self.log_dropped = sums, dropped  # finite mass that is counted as infinite
+        self.log_beyond = np.logaddexp(dropped, beyond)  # and at the last points of the grids
+        self._in_window(spectrum, points)
 
-        def with_release(state: Any) -> Any:
-            spectrum, sums, log_infinite, log_beyond = state
-            grid = Grid(base, plan.step, plan.tilt, log_norm)
-            masses = masses_of(values(row, facts, grid), facts, grid, points)
-            spectrum = spectrum * _power(xp.fft.rfft(masses.value), facts.number)
-            now = _summand(masses, grid, plan, facts.number, exact)
-            log_count = lax.stop_gradient(xp.log(xp.maximum(facts.number, 1e-300)))
-            log_infinite = xp.logaddexp(log_infinite, log_count + masses.log_infinite)
-            log_beyond = xp.logaddexp(log_beyond, log_count + masses.log_beyond)
-            return spectrum, jax.tree.map(xp.add, sums, now), log_infinite, log_beyond
+    def _in_window(self, spectrum: Any, points: int) -> None:
+        """Masses outside of the window, or below the error, are dropped and counted."""
+        plan, sums = self.plan, self.sums
+        first = np.floor((plan.low - sums.base) / plan.step)
+        value = np.roll(np.fft.irfft(spectrum, points), -int(np.mod(first, 1.0 * points)))
+        self.loss = sums.base + plan.step * (first + np.arange(1.0 * points))
+        transformed = (_transform_error(points) + 12.0 * ULP) * np.sqrt(np.sum(value**2))
+        self.error = sums.error * np.exp(sums.error * np.sqrt(1.0 * points)) + transformed  # l2
+        high, low = min(plan.high, self.loss[-1]), max(plan.low, self.loss[0])
+        outside = np.exp(sums.high - plan.order_high * high)
+        outside = outside + np.exp(sums.low + plan.order_low * low)
+        is_kept = (value > self.error) & (self.loss >= low) & (self.loss <= high)
+        self.outside = outside + np.sum(np.where(is_kept, 0.0, np.maximum(value, 0.0)))
+        self.value = np.where(is_kept, value, 0.0)
+        used = np.flatnonzero(self.value)
+        self._centre = self.loss[used[used.size // 2]] if used.size else 0.0
+        self._span = np.abs(self.loss[used]).max(initial=0.0) + np.abs(self._centre)
+        self._sums = [self._from_each_on(rate) for rate in (plan.tilt, plan.tilt + 1.0)]
+        self._before = np.concatenate([[0.0], np.cumsum(self.value)])
 
-        return lax.cond(facts.number == 0, lambda x: x, with_release, state), None
+    def _from_each_on(self, rate: Any) -> Any:
+        """Sums of a_i e^(-rate (l_i - centre)) from each point on; infinite if a term overflows."""
+        exponent = -rate * (self.loss - self._centre)
+        terms = self.value * np.exp(np.minimum(exponent, LARGEST))
+        terms = np.where((exponent > LARGEST) & (self.value > 0), np.inf, terms)
+        within = np.cumsum(terms[::-1].reshape(-1, min(BLOCK, terms.size)), axis=1)
+        before = np.concatenate([[0.0], np.cumsum(within[:-1, -1])])
+        return np.append((within + before[:, None]).ravel()[::-1], 0.0)
 
-    zero = xp.zeros(())
-    log_zero = xp.full((), -xp.inf)
-    state = (xp.ones(points // 2 + 1, complex), _Sums(*([zero] * 13)), log_zero, log_zero)
-    start = 0
-    for rows, values in profiles:
-        size = jax.tree.leaves(rows)[0].shape[0]
-        place = slice(start, start + size)
-        own = jax.tree.map(lambda x, place=place: x[place], table)
-        rows_of_kind = rows, own, plan.log_norm[place], plan.base[place], plan.exact[place]
-        state = lax.scan(partial(body, values=values), state, rows_of_kind)[0]
-        start = start + size
-    spectrum, sums, log_infinite, log_beyond = state
-    return _in_window(spectrum, sums, plan, points)._replace(
-        log_infinite=lax.stop_gradient(log_infinite),
-        log_beyond=lax.stop_gradient(xp.logaddexp(log_infinite, log_beyond)),
-    )
+    @property
+    def is_coarse(self) -> bool:
+        """True if the grid only shows delta <= 1 up to the largest loss."""
+        return bool(self.plan.step > LARGEST_STEP)
 
+    @property
+    def end(self) -> Any:
+        """An epsilon >= 0 at the end of the losses, or of the window."""
+        return max(self.largest if self.largest < np.inf else self.drift + self.plan.high, 0.0)
 
-def _in_window(spectrum: Complexes, sums: _Sums, plan: Plan, points: int) -> Total:
-    """Masses in the window; masses outside of it, or below the error, are dropped and counted."""
-    step = lax.stop_gradient(plan.step)
-    first = xp.floor((plan.low - lax.stop_gradient(sums.base)) / step)
-    index = first + xp.arange(1.0 * points)
-    value = xp.fft.irfft(spectrum, points)
-    value = xp.roll(value, -xp.mod(first, 1.0 * points).astype(int))
-    loss = sums.base + plan.step * index
-    values, losses = lax.stop_gradient((value, loss))
-    transform_error = (_transform_error(points) + 12.0 * ULP) * xp.sqrt(xp.sum(values**2))
-    sums = sums._replace(error=lax.stop_gradient(sums.error))
-    error = sums.error * xp.exp(sums.error * xp.sqrt(1.0 * points)) + transform_error
-    high = xp.minimum(plan.high, losses[-1])
-    low = xp.maximum(plan.low, losses[0])
-    outside = xp.exp(sums.high - plan.order_high * high)
-    outside = outside + xp.exp(sums.low + plan.order_low * low)
-    is_kept = (values > error) & (losses >= low) & (losses <= high)
-    outside = outside + xp.sum(xp.where(is_kept, 0.0, xp.maximum(values, 0.0)))
-    never = xp.full((), -xp.inf)
-    return Total(xp.where(is_kept, value, 0.0), loss, plan, sums, error, outside, never, never)
+    @np.errstate(all="ignore")
+    def read(self, epsilon: Any) -> Reading:
+        """Bounds on log delta at epsilons >= 0."""
+        at, (tilt, sums) = epsilon - self.drift, (self.plan.tilt, self.sums)
+        span = np.max(np.abs(self.loss)) + np.abs(at)
+        offset = 8.0 * ULP * (span + sums.size / tilt)
+        unit = sums.log_norm - tilt * at
+        relative = ULP * (2.0 * self.value.size + 16.0 + 8.0 * (sums.size + tilt * span))
+        value, rounding, fall = self._weighted(at, offset)
+        slack = self._slack(sums.blur, sums.rounding)[1] + self._norm(offset) * self.error
+        upper = unit + np.log(value + rounding + slack) + relative
+        upper = np.logaddexp(upper, self.log_dropped) + 8.0 * ULP
+        offset = -offset - sums.misplacement
+        less, rounding, _ = self._weighted(at, offset)
+        misplaced, error = self._slack(sums.blur + sums.below + sums.shared, sums.excess)
+        error = error + self._norm(offset) * self.error + self._coupling(at, misplaced)
+        lower = unit + np.log(np.maximum(less - rounding - error, 0.0)) - relative
+        if self.is_coarse:
+            lower, upper = np.full_like(at, -np.inf), np.zeros_like(at)
+        lower, upper = (
+            np.where(np.isnan(lower), -np.inf, lower),
+            np.where(np.isnan(upper), 0, upper),
+        )
+        ends = (lower, -self.infinite_rounding), (upper, self.infinite_rounding)
+        found = (np.minimum(np.logaddexp(x, self.log_infinite + y), 0.0) for x, y in ends)
+        return Reading(*found, unit + np.log(fall))
 
+    def _slack(self, mass: Any, profile: Any) -> tuple[Any, Any]:
+        """Misplaced tilted mass, and the error of delta by it and `profile`, in units of e^U."""
+        # Errors of several factors multiply: prod (1 + m) - 1.
+        misplaced = 1.01 * (np.expm1(mass) + self.outside)
+        return misplaced, self.plan.largest_weight * misplaced + 1.01 * np.expm1(profile)
 
-def _weight(total: Total, epsilon: Reals, offset: Reals) -> Reals:
-    """w(y + offset), with a slope that counts the masses next to epsilon by their distance.
+    def _weighted(self, at: Any, offset: Any) -> tuple[Any, Any, Any]:
+        """sum a_i w(y_i + offset), its rounding beyond that of a sum, and minus its slope."""
+        tilt, size = self.plan.tilt, self.loss.size
+        first = np.searchsorted(self.loss, at + np.maximum(-offset, 0.0), side="right")
+        move, span = at - self._centre, self._span + np.abs(at)
+        less = np.exp(tilt * move) * self._sums[0][first]
+        more = np.exp((tilt + 1.0) * move - offset) * self._sums[1][first]
+        rounding = ULP * (2.0 * BLOCK + 8.0 * (tilt + 1.0) * span) * (less + more)
+        rounding = rounding + np.exp(tilt * np.maximum(move, 0.0)) * size * LEAST
+        # A mass that is less than an offset below epsilon.
+        below = np.searchsorted(self.loss, at - np.maximum(offset, 0.0), side="left")
+        rounding = rounding + np.maximum(offset, 0.0) * (self._before[first] - self._before[below])
+        value = less - more
+        for i in np.flatnonzero(np.isnan(value + rounding)):
+            y = self.loss - at[i]
+            shrunk = self.value * np.exp(-tilt * np.maximum(y, 0.0))
+            terms = shrunk * -np.expm1(-np.maximum(y + offset[i], 0.0))
+            value[i], rounding[i] = np.sum(terms), 0.0
+            more[i] = np.sum(np.where(terms > 0, shrunk - terms, 0.0))
+        return value, rounding, more
 
-    The derivative is then the derivative of a smooth law, with error O(h^2), not the slope of the
-    chord at epsilon. If all losses are on the grid, the profile consists of these chords, and the
-    slope is exact.
-    """
-    tilt, step = total.plan.tilt, lax.stop_gradient(total.plan.step)
-    y = total.loss - epsilon
-    fixed_y = lax.stop_gradient(y)
-    # e^(-theta l) is the other half of a tilted mass, and moves with its loss alone.
-    moving = total.loss - lax.stop_gradient(epsilon)
-    shrunk = xp.exp(-tilt * xp.maximum(moving, 0.0))
-    value = shrunk * -xp.expm1(-xp.maximum(fixed_y + offset, 0.0))
-    if on_host(y):
-        return value
-    share = xp.clip(0.5 * (1.0 + fixed_y / step), 0.0, 1.0)
-    share = xp.where(total.sums.coupled > 0, share, xp.where(fixed_y + offset > 0, 1.0, 0.0))
-    slope = share * xp.exp(-(tilt + 1.0) * xp.where(share > 0, fixed_y, 0.0))
-    return value + lax.stop_gradient(slope) * (y - fixed_y)
+    def _norm(self, offset: Any) -> Any:
+        """A bound on the l2 norm of w(y_i + offset)."""
+        tilt, step, points = self.plan.tilt, self.plan.step, self.loss.size
+        peak = self.plan.largest_weight**2
+        integral = 1.0 / (tilt * (2.0 * tilt + 1.0) * (2.0 * tilt + 2.0))
+        aside = np.abs(offset) * np.sqrt(2.0 + 1.0 / (2.0 * tilt * step))
+        return np.sqrt(np.minimum(peak + integral / step, points * peak)) + aside
 
+    def _coupling(self, at: Any, misplaced: Any) -> Any:
+        """Upper bounds on delta_U - delta_P, in units of e^U."""
+        tilt, step, n = self.plan.tilt, self.plan.step, self.sums.coupled
+        if n == 0:
+            return np.zeros_like(at)
+        drift = 0.125 * n * step**2
+        mean = np.sqrt(0.25 * n * step**2 + drift**2)
+        far_mass = np.exp(self.log_beyond - self.sums.log_norm + tilt * at)
+        bounds = []
+        for rate in RATES:
+            lam = max(rate * 2.0 / (np.sqrt(max(n, 1.0)) * step), tilt)
+            near, norm = self._near(at, lam)
+            factor = drift * lam * (1.0 + lam) + lam * mean - conversion_entropy(xp.asarray(lam))
+            near = near + misplaced + norm * self.error + far_mass
+            bounds.append(near * np.exp(factor + 1e-9))
+        return np.min(bounds, axis=0)
 
-def _coupling(total: Total, epsilon: Reals, misplaced: Reals) -> Reals:
-    """Upper bound on delta_U - delta_P, in units of e^U."""
-    tilt, step, n = total.plan.tilt, total.plan.step, total.sums.coupled
-    y = total.loss - epsilon
-    drift = 0.125 * n * step**2
-    mean = xp.sqrt(0.25 * n * step**2 + drift**2)
-    root = xp.sqrt(xp.maximum(n, 1.0))
-    log_far_mass = total.log_beyond - total.sums.log_norm + tilt * epsilon
-
-    def at_rate(rate: float) -> Reals:
-        lam = xp.maximum(rate * 2.0 / (root * step), tilt)
-        weight = xp.exp(-tilt * y - lam * xp.abs(y))
-        near = xp.sum(total.value * weight) + misplaced
-        near = near + (xp.sqrt(xp.sum(weight**2)) * total.error + xp.exp(log_far_mass))
-        log_c = -conversion_entropy(lam)
-        return near * xp.exp(log_c + drift * lam * (1.0 + lam) + lam * mean + 1e-9)
-
-    return xp.where(n > 0, xp.min(xp.stack([at_rate(rate) for rate in RATES])), 0.0)
-
-
-def _slack(total: Total, mass: Reals, profile: Reals) -> tuple[Reals, Reals]:
-    """Misplaced tilted mass, and the error of delta by it and `profile`, in units of e^U."""
-    # Errors of several factors multiply: prod (1 + m) - 1.
-    misplaced = 1.01 * (xp.expm1(mass) + total.outside)
-    return misplaced, total.plan.largest_weight * misplaced + 1.01 * xp.expm1(profile)
-
-
-def _unit_of(total: Total, epsilon: Reals) -> tuple[Reals, Reals, Reals]:
-    """U, and the rounding errors of log delta and of y."""
-    tilt, size = total.plan.tilt, total.sums.size
-    span = xp.max(xp.abs(total.loss)) + xp.abs(epsilon)
-    offset = 8.0 * ULP * (span + size / tilt)
-    relative = ULP * (2.0 * total.value.size + 16.0 + 8.0 * (size + tilt * span))
-    unit = total.sums.log_norm - tilt * lax.stop_gradient(epsilon)
-    return unit, *lax.stop_gradient((relative, offset))
-
-
-def _weighted(total: Total, epsilon: Reals, offset: Reals) -> tuple[Reals, Reals, Reals]:
-    """sum a_i w(y_i + offset), its rounding beyond that of a sum, and the l2 norm of w."""
-    weight = _weight(total, epsilon, offset)
-    return xp.sum(total.value * weight), xp.zeros(()), xp.sqrt(xp.sum(weight**2))
-
-
-def finite_upper(total: Total, epsilon: Reals, weighted: Weighted = _weighted) -> Reals:
-    """Upper bound on log delta of the finite losses, at an epsilon without the drifts."""
-    unit, relative, offset = _unit_of(total, epsilon)
-    value, rounding, norm = weighted(total, epsilon, offset)
-    error = _slack(total, total.sums.blur, total.sums.rounding)[1] + norm * total.error
-    finite_delta = value + rounding + lax.stop_gradient(error)
-    return xp.logaddexp(unit + xp.log(finite_delta) + relative, total.log_infinite) + 8.0 * ULP
-
-
-def finite_lower(
-    total: Total,
-    epsilon: Reals,
-    weighted: Weighted = _weighted,
-    coupling: Coupling = _coupling,
-    unknown: float = -np.inf,
-) -> Reals:
-    """Lower bound on log delta of the finite losses, at an epsilon without the drifts.
-
-    -inf where it is not positive, and `unknown` where the sums are not finite.
-    """
-    unit, relative, offset = _unit_of(total, epsilon)
-    sums = total.sums
-    value, rounding, norm = weighted(total, epsilon, -offset - lax.stop_gradient(sums.misplacement))
-    misplaced, error = _slack(total, sums.blur + sums.below + sums.shared, sums.excess)
-    error = error + (norm * total.error + coupling(total, epsilon, misplaced))
-    finite_delta = value - rounding - lax.stop_gradient(error)
-    is_positive = finite_delta > 0
-    lower = unit + xp.log(xp.where(is_positive, finite_delta, 1.0)) - relative
-    lower = xp.where(is_positive, lower, -xp.inf)
-    return xp.where(xp.isfinite(finite_delta), lower, unknown)
+    def _near(self, at: Any, lam: Any) -> tuple[Any, Any]:
+        """sum a_i e^(-theta y_i - lam |y_i|), rounded up, and the l2 norm of these weights."""
+        tilt, step, points = self.plan.tilt, self.plan.step, self.loss.size
+        apart = max(lam - tilt, 1e-300)
+        norm = 1.0 + 0.5 / (step * (lam + tilt)) + 0.5 / (step * apart)
+        reach, found = min(FAR / (apart * step), 1.0 * points), np.empty_like(at)
+        first = np.searchsorted(self.loss, at)
+        for i, (low, high) in enumerate(np.stack([first - reach - 1, first + reach + 1], 1)):
+            part = slice(max(int(low), 0), max(int(high), 0))
+            y = self.loss[part] - at[i]
+            found[i] = np.sum(self.value[part] * np.exp(-tilt * y - lam * np.abs(y)))
+        return found + 2.0 * np.exp(-FAR), np.sqrt(min(norm, 1.0 * points))

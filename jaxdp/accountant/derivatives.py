@@ -58,9 +58,8 @@ class _Sources:
         self.of_lane = np.full(size, -1)
 
     def __call__(self, engine: Engine, lanes: np.ndarray, before: LogBounds, level: Any) -> None:
-        if not engine.is_joint:  # a search's slopes are the slopes of the bounds before
-            self.of_lane[lanes] = len(self.all)
-            self.all.append(_Source(engine, lanes, before, level))
+        self.of_lane[lanes] = len(self.all)
+        self.all.append(_Source(engine, lanes, before, level))
 
 
 class _Moved(NamedTuple):
@@ -86,7 +85,7 @@ class _Moved(NamedTuple):
 
 def answered(
     query: Query, steps: tuple[Step, ...], moving: tuple[bool, ...], lanes: tuple[Terms, Any]
-) -> list[Any]:
+) -> tuple[LogBounds, list[np.ndarray]]:
     """Bounds of lanes, and slopes (lanes, ...) of the upper ones in the leaves that move."""
     leaves, structure = jax.tree.flatten(lanes)
     moved = _Moved(leaves, structure, moving)
@@ -111,7 +110,7 @@ def answered(
         new = of.slopes(batch.at(place[at]), moved.at(at))
         for of_all, of_some in zip(slopes, new, strict=True):
             of_all[at] = of_some
-    return [*worse(found, query.directions), *slopes]
+    return worse(found, query.directions), slopes
 
 
 class _Differences(NamedTuple):

@@ -13,8 +13,8 @@ depends only on the types of the pairs and on the units of lattices.
 
 If many values belong to one loss, `contour.by_loss` answers them first. `ends` follows the first
 engine, for every lane. `contour.by_number` counts rare large losses of samples. `divergences`
-follows the last engine. `inverse` searches epsilon where an engine's own inverse is wide. A program
-for a GPU evaluates one engine, and the host the lanes that it leaves wide (`steps_on_gpu`).
+follows the last engine. A program for a GPU evaluates one engine, and the host the lanes that it
+leaves wide (`steps_on_gpu`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.tracing import kernel
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp.accountant import divergences, ends, grid, grid_by_loss, inverse, profile
+from jaxdp.accountant import divergences, ends, grid, profile
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds, width
+from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, is_gaussian
 from jaxdp.accountant.contour import by_loss, by_number
 from jaxdp.accountant.contour import engine as contour
@@ -65,23 +65,20 @@ ON_MIXTURES = Row("mixtures", 1e-6, BLOCKS)
 RARE = Row("number of rare losses", 1e-3)  # narrower: lowers few. measured
 ON_LAWS = Row("laws", levels=LAW_BLOCKS, if_unanswered=True, most_left=MOST_LEFT)
 SHARED_LAWS = Row("shared laws", CLOSE, LAW_BLOCKS, most_left=MOST_LEFT)
-# Of narrower brackets of an engine's own inverse, a search lowered none. measured
-SEARCH = Row("search", 1e-3)
 
 # Widths of brackets above which the next engine runs: 1e-8 of a grid with few points, 1e-6 in
 # general, 1e-5 where a grid is rarely tighter (measured), and 1e-3 before engines of 1 s a lane.
 TABLE: dict[Kind, tuple[Row, ...]] = {
     "gaussian": (Row("profile"),),
     "single": (Row("profile"), END, Row("divergences", 1e-6)),
-    "single lattice": (Row("profile"), END, Row("divergences", 1e-6), SEARCH),
-    "lattice": (Row("few points"), END, Row("points", 1e-8), Row("divergences", 1e-6), SEARCH),
+    "single lattice": (Row("profile"), END, Row("divergences", 1e-6)),
+    "lattice": (Row("few points"), END, Row("points", 1e-8), Row("divergences", 1e-6)),
     "lattices": (  # values of one loss share a grid
         Row("laws", levels=LAW_BLOCKS[2:], fewer_than=4),
         Row("few points", 1e-5),
         END,
         Row("points", 1e-5),
         Row("divergences", 1e-5),
-        SEARCH,
     ),
     "mixtures": (
         Row("shared mixtures", 1e-6, BLOCKS, most_left=MOST_LEFT),
@@ -101,7 +98,6 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         RARE,
         Row("points", 1e-5),
         Row("divergences", 1e-5),
-        SEARCH,
     ),
     "other": (
         SHARED_LAWS,
@@ -112,7 +108,6 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         Row("points", 1e-6),
         ON_LAWS._replace(above=1e-5, levels=LAW_BLOCKS[1:]),
         Row("divergences", 1e-3),
-        SEARCH,
     ),
 }
 # Follows the others if some pair is a bounded range, whose position an adversary chooses anew at
@@ -141,7 +136,7 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
     if kind != "mixtures":
         is_sampled = any(np.any(np.asarray(term.pair.log_hit()) < 0) for term in terms)
         rows = tuple(row for row in rows if is_sampled or row != RARE)
-    return _steps(question, (*rows, *_of_ranges(terms)), kind)
+    return _steps(question, (*rows, *_of_ranges(terms)))
 
 
 def steps_on_gpu(question: Question, terms: Terms) -> tuple[Step, ...]:
@@ -159,7 +154,7 @@ def grid_steps(question: Question, points: int, terms: Terms) -> tuple[Step, ...
     rows: tuple[Row, ...] = MASSES if question == "log delta" else ROUGH
     if first.engine == "profile":
         rows = (first, END, rows[0], rows[2]) if others else (first,)
-    return _steps(question, (*rows, *_of_ranges(terms)), None, points)
+    return _steps(question, (*rows, *_of_ranges(terms)), points)
 
 
 def _are_single(term: Term) -> tuple[bool, bool]:
@@ -173,17 +168,10 @@ def _of_ranges(terms: Terms) -> tuple[Row, ...]:
 
 
 @functools.lru_cache(256)
-def _steps(
-    question: Question, rows: tuple[Row, ...], kind: Any = None, points: int = 0
-) -> tuple[Step, ...]:
+def _steps(question: Question, rows: tuple[Row, ...], points: int = 0) -> tuple[Step, ...]:
     """The engines of rows for a question; `points` of a grid, if they are given."""
     steps = []
     for row in rows:
-        if row.engine == "search":
-            if question == "epsilon":
-                composed = _steps("log delta", TABLE[kind], kind)
-                steps.append(Step(inverse.engine(composed, width), row))
-            continue
         if question == "epsilon":  # log delta falls by about 10 a nat
             row = row._replace(most=0.1 * row.most)
         engines = _on_grid(points) if points and row.engine == "points" else _ENGINES[row.engine]
@@ -252,13 +240,10 @@ def by_terms(function: Callable[..., LogBounds]) -> Engine:
 def _on_grid(points: int) -> dict[Question, Engine]:
     """The grid of `points` points."""
 
-    def engine(by_loss: Callable[..., LogBounds]) -> Engine:
-        return Engine(lambda batch, known, _: by_loss(batch, known, points))
+    def engine(solve: Callable[..., LogBounds]) -> Engine:
+        return Engine(lambda batch, known, _: solve(batch, known, points))
 
-    return {
-        "log delta": engine(grid_by_loss.log_bounds),
-        "epsilon": engine(grid_by_loss.epsilon_bounds),
-    }
+    return {"log delta": engine(grid.log_bounds), "epsilon": engine(grid.epsilon_bounds)}
 
 
 def _of_bounded_ranges(question: Question) -> Engine:

@@ -11,14 +11,15 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import updated, xp
 from jaxdp._core.types import ArrayLike, Lanes, Reals
 from jaxdp._numeric.double_double import dot_up, rounded_up
-from jaxdp.accountant import engines, inverse
+from jaxdp.accountant import engines
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, epsilon_width, of_numpy, width
 from jaxdp.accountant.composition import Terms, reversed_where, with_one_gaussian
 from jaxdp.accountant.divergences import is_bad
+from jaxdp.accountant.inverse import Reading, falling, least_epsilon
 from jaxdp.accountant.primitive import answered
 from jaxdp.accountant.runner import StopWhen, once
 from jaxdp.accountant.steps import Engine, Query, Question, Row, Step, Width
@@ -26,6 +27,11 @@ from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
 
 # Error of delta for a trade-off. chosen: below the rates that are looked at
 _DELTA_CLOSE = 1e-11
+# Width of a bracket on epsilon that is searched. measured: a search lowers few narrower ones
+_WIDE = 1e-3
+# Least and largest epsilon of a search. chosen: beyond, the bracket stays as it is
+_LEAST = 1e-9
+_LARGEST = 1e9
 _WIDTHS: dict[Question, Width] = {"log delta": width, "epsilon": epsilon_width}
 
 
@@ -34,9 +40,9 @@ def _query(question: Question, both: bool, points: int = 0) -> Query:
     """The query of a question, by all engines or by a grid of `points` points."""
     if points:
         return Query(partial(engines.grid_steps, question, points), _WIDTHS[question], both)
-    choices = (partial(of, question) for of in (engines.steps_of, engines.steps_on_gpu))
-    on_host, on_gpu = choices
-    return Query(on_host, _WIDTHS[question], both, on_gpu)
+    on_host, on_gpu = (partial(x, question) for x in (engines.steps_of, engines.steps_on_gpu))
+    narrowed = partial(_searched, both) if question == "epsilon" else None
+    return Query(on_host, _WIDTHS[question], both, on_gpu, narrowed)
 
 
 def log_delta(
@@ -82,6 +88,24 @@ def epsilon(terms: Terms, delta: Reals, both: bool) -> LogBounds:
     return _falling(answered(_query("epsilon", both), terms, delta), terms, delta)
 
 
+def _searched(both: bool, lanes: tuple[Terms, Any], found: LogBounds) -> LogBounds:
+    """Wide brackets on epsilon, lowered to where the bound on log delta meets its target."""
+    terms, delta = lanes
+    is_wide = (epsilon_width(found) > _WIDE) & (delta > 0) & (delta < 1) & ~np.isnan(found.upper)
+    # An infinite loss, or a range whose lower bound is unknown, leaves nothing to search.
+    at = np.flatnonzero(is_wide & (found.lower >= 0))
+    if at.size == 0:
+        return found
+    wide, goal = jax.tree.map(lambda x: x[at], terms), np.log(delta[at])
+    low, high = (xp.clip(x[at], _LEAST, _LARGEST) for x in found)
+
+    def read(x: Reals) -> Reading:
+        return Reading(*log_delta(wide, x, both), xp.full_like(x, xp.nan))
+
+    least = least_epsilon(read, goal, 0.5 * (low + high), high)
+    return LogBounds(found.lower, updated(found.upper, at, np.fmin(found.upper[at], least)))
+
+
 @once
 def grid_epsilon(terms: Terms, delta: Reals, points: int) -> Reals:
     """An upper bound on epsilon at delta from a grid of `points` points; releases as they are."""
@@ -93,7 +117,7 @@ def _falling(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
     size = bounds.upper.ndim
     shapes = [(1,) * (size - len(term.shape)) + term.shape for term in terms]
     free = tuple(i for i in range(size) if all(shape[i] == 1 for shape in shapes))
-    upper = xp.asarray(inverse.falling(bounds.upper, values, free))
+    upper = xp.asarray(falling(bounds.upper, values, free))
     upper = xp.where(xp.isnan(values), xp.nan, upper)
     if not checks.all_concrete(terms):
         # An engine that reads a part of the parameters alone may have answered.

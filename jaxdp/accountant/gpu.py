@@ -19,8 +19,8 @@ from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.steps import Query, Step, directed, goes_on, unknown, worse
 
-# Traced lanes evaluated side by side by the device. chosen
-_PACK = 256
+# Lanes evaluated side by side by the device. chosen: as many fill `engine.MEMORY`
+_PACK = 1024
 # Lanes that the host answers in one call. chosen: as many take its cores some 100 ms
 _ON_HOST = 64
 # Widest bracket that the host need not narrow. chosen: the width above which its next engines run
@@ -99,32 +99,31 @@ def _by_host(host: Host, is_wide: Bools, leaves: list[Any], answer: list[Any]) -
 
 
 def _in_packs(query: Query, step: Step, lines: Any, result: _Result) -> _Result:
-    """The step's bounds for lanes that are wide, one pack at a time."""
-    size = lines[1].shape[0]
+    """The step's bounds for lanes that are wide, one pack and level of effort at a time."""
+    size, levels = lines[1].shape[0], xp.asarray(step.row.levels)
     pack = min(_PACK, size)
 
-    def at_level(index: Index | int, result: _Result) -> _Result:
-        level = xp.asarray(step.row.levels)[index]
+    def candidates(state: tuple[_Result, Index]) -> Bools:
+        """Wide lanes with a level left, in the worse direction first."""
+        result, following = state
+        masks = goes_on(step, query.width, result.bounds, query.directions)
+        first, others = (x & (following < len(step.row.levels)) for x in masks)
+        has_first = xp.any(first.reshape(query.directions, -1), axis=0)
+        return xp.where(xp.tile(has_first, query.directions), first, others)
 
-        def candidates(state: tuple[_Result, Bools]) -> Bools:
-            result, tried = state
-            masks = goes_on(step, query.width, result.bounds, query.directions)
-            first, others = (x & ~tried for x in masks)
-            has_first = xp.any(first.reshape(query.directions, -1), axis=0)
-            return xp.where(xp.tile(has_first, query.directions), first, others)
+    def go_on(state: tuple[_Result, Index]) -> tuple[_Result, Index]:
+        result, following = state
+        is_wide = candidates(state)
+        least = xp.min(xp.where(is_wide, following, len(step.row.levels)))
+        at = xp.nonzero(is_wide & (following == least), size=pack, fill_value=size)[0]
+        lanes = xp.minimum(at, size - 1)
+        picked, before = jax.tree.map(lambda x: x[lanes], (lines, result))
+        better = _evaluated(step, levels[least], picked, before)
+        result = jax.tree.map(lambda x, y: x.at[at].set(y, mode="drop"), result, better)
+        return result, following.at[at].add(1, mode="drop")
 
-        def go_on(state: tuple[_Result, Bools]) -> tuple[_Result, Bools]:
-            at = xp.nonzero(candidates(state), size=pack, fill_value=size)[0]
-            lanes = xp.minimum(at, size - 1)
-            picked, before = jax.tree.map(lambda x: x[lanes], (lines, state[0]))
-            better = _evaluated(step, level, picked, before)
-            merged = jax.tree.map(lambda x, y: x.at[at].set(y, mode="drop"), state[0], better)
-            return merged, state[1].at[at].set(True, mode="drop")
-
-        start = result, xp.zeros(size, bool)
-        return lax.while_loop(lambda state: xp.any(candidates(state)), go_on, start)[0]
-
-    return lax.fori_loop(0, len(step.row.levels), at_level, result)
+    start = result, xp.zeros(size, xp.int32)
+    return lax.while_loop(lambda state: xp.any(candidates(state)), go_on, start)[0]
 
 
 def _evaluated(step: Step, level: Any, lines: Any, result: _Result) -> _Result:

@@ -1,138 +1,117 @@
-"""Bounds on epsilon where an engine's own inverse is wide: Chernoff's bound, and a root search.
+"""Epsilons at deltas, from bounds on log delta at epsilons: the one inverse of all engines.
 
-An engine plans for the target delta, and its plan can fail at the epsilon where it ends. The upper
-bound is then the least of three: the engine's answer, Chernoff's bound of the whole law, and the
-end of a search for the epsilon at which the engines' upper bound on log delta meets the target. So
-epsilon is bounded wherever log delta is.
+An engine is solved once and is then read at epsilons, which gives bounds on log delta and its
+slope. Newton's method within a bracket goes a little beyond each root, so that both ends are read
+on their safe sides: the upper bound at the upper end is at most the goal, and the lower bound at
+the lower end is above it. Error: that of the readings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple, TypeAlias
 
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Bools, Lanes, Reals
-from jaxdp._numeric.search import Ends
-from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds, of_numpy
-from jaxdp.accountant.contour import chernoff
-from jaxdp.accountant.runner import in_turn
-from jaxdp.accountant.steps import Engine, Step, Width, worse
+from jaxdp._core.types import Bools, Index, Lanes, Reals
+from jaxdp._numeric.elementary import ULP
+from jaxdp.accountant.bounds import LogBounds
 
-CLOSE = 1e-9  # width at which a search stops, plus the two below. chosen
-RELATIVE = 1e-6  # part of that width, over epsilon. chosen
-SHARE = 0.02  # part of that width, over the first width. chosen: a bracket has that error anyway
-RESOLVED = 0.1  # first width over epsilon above which SHARE does not count. chosen: it may be vast
-PACK = 64  # lanes searched at once, at most. chosen: values of one loss share contours and grids
-MOST = 1e9  # largest end tried where Chernoff's bound is infinite. chosen
-GROWTH = 64.0  # factor from one such end to the next. chosen
-STEPS = 24  # of a search, at most. measured: 6 to 12 converge in nearly all cases
+ROUNDS = 14  # at most. measured: 3 from a saddle, 7 by secants
+SECANTS = 4  # rounds from which on secants replace the slope. chosen
+NEAR = 1e-12  # distance of an end from its root, in nats of log delta. chosen: rounding
+CLOSE = 2e-3  # the same, over the width of the bracket. chosen
+LARGEST_LOG = 600.0  # of a slope. chosen
+LOOSE = 1e-3  # width in nats in place of one that is not known. chosen
+LEAST_SHARE = 1e-3  # of a bracket's end, which is halved as a logarithm above it. chosen
+BEYOND = 1e-3  # share of a step by which it goes further. chosen: the next step is exact
 
 
-class Search(NamedTuple):
-    """Bracket of epsilons around the target, and log delta less its target at both ends."""
+class Reading(NamedTuple):
+    """Bounds on log delta at epsilons."""
 
-    low: Reals
-    above: Reals  # NaN: not evaluated
-    high: Reals  # satisfies delta
-    below: Reals
-    side: Reals  # 1 where the lower end moved last, else -1
-    steps: Reals
-    share: Reals  # SHARE of its first width, or 0
-
-    @property
-    def tolerance(self) -> Reals:
-        """The width at which the search stops."""
-        return CLOSE + RELATIVE * xp.minimum(self.high, MOST) + self.share
-
-    @property
-    def is_open(self) -> Bools:
-        """True while the bracket is wider than the tolerance and steps remain."""
-        are_apart = self.high - self.low > self.tolerance
-        endless = (self.high == xp.inf) & (self.low >= MOST)
-        return are_apart & ~endless & (self.steps < STEPS)
-
-    @property
-    def next(self) -> Reals:
-        """The next epsilon to try: just below the upper end first, then mostly by regula falsi."""
-        low, high = self.low, xp.where(self.high < xp.inf, self.high, 1.0)
-        chord = low + xp.clip(Ends(*self[:5]).share, 1e-3, 1.0 - 1e-3) * (high - low)
-        without_chord = xp.where(low > 0, xp.sqrt(low) * xp.sqrt(high), 0.125 * high)
-        epsilon = xp.where(xp.isnan(chord), xp.maximum(without_chord, low), chord)
-        near_end = xp.maximum(high - self.tolerance, 0.5 * (low + high))
-        epsilon = xp.where(self.steps % 4 == 3, 0.5 * (low + high), epsilon)
-        epsilon = xp.where(self.steps == 0, near_end, epsilon)
-        return xp.where(self.high < xp.inf, epsilon, xp.maximum(GROWTH * low, 1.0))
-
-    def moved(self, x: Reals, gap: Reals) -> Search:
-        """The bracket with one end moved to x, where log delta exceeds its target by `gap`."""
-        ends = Ends(*self[:5]).moved(x, gap, self.is_open)
-        return Search(*ends, self.steps + 1.0, self.share)
+    lower: Reals
+    upper: Reals
+    log_fall: Reals  # log of minus delta's slope; NaN: unknown
 
 
-def started(bounds: LogBounds, bound: Reals) -> Search:
-    """A bracket below the engine's answer and Chernoff's bound."""
-    high = xp.where(bound < bounds.upper, bound, bounds.upper)
-    high = xp.where(xp.isnan(high), bound, high)
-    low = xp.minimum(xp.where(bounds.lower > 0, bounds.lower, 0.0), high)
-    unknown = xp.full_like(high, xp.nan)
-    zero = xp.zeros_like(high)
-    is_resolved = (high < xp.inf) & (high - low <= RESOLVED * high)
-    share = xp.where(is_resolved, SHARE * (high - low), 0.0)
-    return Search(low, unknown, high, unknown, zero, zero, share)
+# Maps epsilons (lanes,) to bounds on log delta.
+Read: TypeAlias = Callable[[Reals], Reading]
 
 
-def engine(steps: tuple[Step, ...], width: Width) -> Engine:
-    """A search for epsilon by the steps for log delta, and Chernoff's bound."""
+class _Search(NamedTuple):
+    at: Reals
+    low: Reals  # the bound is above the goal; `high`: at most the goal
+    high: Reals
+    then: Reals  # where the other end is expected
+    last: tuple[Reals, Reals]  # epsilon and gap before
+    is_done: Bools
+    rounds: Index | int
 
-    def log_delta(batch: Batch, directions: int) -> LogBounds:
-        return in_turn(steps, width, directions, batch)
 
-    return Engine(partial(_searched, log_delta), is_joint=True)
+def epsilon_bounds(read: Read, goal: Reals, start: Reals, most: Reals) -> LogBounds:
+    """Bounds on the least epsilons in [0, most] at which log delta is the goal, from estimates.
 
-
-@np.errstate(all="ignore")  # of infinite bounds
-def _searched(
-    log_delta: Callable[[Batch, int], LogBounds], batch: Batch, bounds: LogBounds, directions: int
-) -> LogBounds:
-    """`bounds` of lanes, a direction after the other, lowered by a search.
-
-    `log_delta` maps batches of epsilons to bounds on log delta.
+    The upper one is infinite, and the lower one 0, where none is found.
     """
-    worst = worse(bounds, directions)
-    lanes = worst.upper.size
-    target = np.asarray(batch.values)[:lanes]
-    index = np.flatnonzero((target > 0) & (target < 1)).tolist()
-    size = min(len(index), PACK)
-    states: dict[int, Search] = {}
 
-    def picked(lane: Any, values: Lanes) -> Batch:
-        both = lane + lanes * np.arange(directions)[:, None]
-        return batch.at(both.ravel(), np.tile(values, directions))
+    def end(begin: tuple[Reals, Reals], side: Reals) -> tuple[tuple[Reals, Reals], Reals]:
+        found = _found(read, goal, *begin, side)
+        value = xp.where(side > 0, found.high, xp.maximum(found.low, 0.0))
+        return (found.then, xp.minimum(found.high, begin[1])), value
 
-    def largest(values: Lanes) -> Any:
-        return np.asarray(values).reshape(directions, -1).max(axis=0)
+    ends = lax.scan(end, (start, most), xp.asarray([1.0, -1.0]))[1]
+    return LogBounds(ends[1], ends[0])
 
-    def keep(lane: Any, state: Search) -> None:
-        states.update((int(i), Search(*x)) for i, x in zip(lane, np.stack(state, -1), strict=True))
 
-    for start in range(0, len(index), max(size, 1)):
-        lane = np.array(index[start : start + size])
-        bound = largest(chernoff.epsilon_of(picked(lane, target[lane])))
-        keep(lane, started(of_numpy(*(x[lane] for x in worst)), bound))
-    while open_lanes := [i for i in index if states[i].is_open][:size]:
-        lane = np.array(open_lanes)
-        state = Search(*np.stack([states[i] for i in lane], -1))
-        x: Any = np.asarray(state.next)
-        found = largest(log_delta(picked(lane, x), directions).upper)
-        keep(lane, state.moved(x, found - np.log(target[lane])))
-    high = np.full(lanes, np.inf)
-    high[index] = [states[i].high for i in index]
-    return bounds.at_most(xp.tile(xp.asarray(high), directions))
+def least_epsilon(read: Read, goal: Reals, start: Reals, most: Reals) -> Reals:
+    """The upper one of `epsilon_bounds`."""
+    return _found(read, goal, start, most, xp.asarray(1.0)).high
+
+
+def _found(read: Read, goal: Reals, start: Reals, most: Reals, side: Reals) -> _Search:
+    """The search for the end on a side: 1 for the upper one, -1 for the lower one."""
+
+    def step(state: _Search) -> _Search:
+        at, (last, gap_there) = state.at, state.last
+        found = read(at)
+        value = xp.where(side > 0, found.upper, found.lower)
+        gap, slope = value - goal, xp.exp(xp.minimum(found.log_fall - value, LARGEST_LOG))
+        is_safe = xp.where(side > 0, gap <= 0, gap > 0)  # false for NaN
+        is_above = (side > 0) != is_safe
+        low, high = xp.where(is_above, at, state.low), xp.where(is_above, state.high, at)
+        # A bound far from delta falls in its own way.
+        secant = (gap_there - gap) / (at - last)
+        is_known = (slope > 0) & (slope < xp.inf)
+        slope = xp.where(is_known & ((state.rounds < SECANTS) | ~(secant > 0)), slope, secant)
+        slope = xp.where((slope > 0) & (slope < xp.inf), slope, xp.nan)
+        width = xp.where(found.lower > -xp.inf, found.upper - found.lower, LOOSE) / slope
+        move, near = gap / slope, NEAR / slope + 4.0 * ULP * at
+        # log delta bends down to the largest loss, and delta does not.
+        straight = -xp.expm1(-xp.maximum(gap, 0.0)) / slope
+        move = xp.where((gap > 0) & (at + move >= xp.minimum(high, most)), straight, move)
+        # Where there is no lower bound, back by a nat of the upper one, and further.
+        back = -xp.exp2(state.rounds - 2.0) * xp.exp(
+            xp.minimum(found.upper - found.log_fall, LARGEST_LOG)
+        )
+        move = xp.where(value == -xp.inf, back, move)
+        size = xp.abs(move)
+        goes_to = at + move + side * (xp.minimum(BEYOND, slope * size) * size + near)
+        goes_to = xp.where((goes_to <= 0) & (low < 0), 0.0, goes_to)
+        goes_to = xp.where((goes_to >= most) & (high > most), most, goes_to)
+        least, greatest = xp.maximum(low, 0.0), xp.minimum(high, most)
+        middle = xp.sqrt(xp.maximum(least, LEAST_SHARE * greatest) * greatest)
+        inside = (goes_to >= least) & (goes_to <= greatest) & (goes_to != at)
+        is_end = xp.where(is_above, at == most, at == 0)
+        is_done = state.is_done | is_end | is_safe & (size <= xp.maximum(3.0 * near, CLOSE * width))
+        goes_to = xp.where(is_done, at, xp.where(inside, goes_to, middle))
+        then = xp.where(is_safe, at - width, state.then)
+        return _Search(goes_to, low, high, then, (at, gap), is_done, state.rounds + 1)
+
+    infinite, nothing = xp.full_like(goal, xp.inf), xp.full_like(goal, xp.nan)
+    start = xp.where(xp.isnan(start), 0.5 * xp.minimum(most, 1.0), xp.clip(start, 0.0, most))
+    last, is_done = (nothing, nothing), xp.zeros(goal.shape, bool)
+    first = _Search(start, -infinite, infinite, start, last, is_done, 0)
+    return lax.while_loop(lambda x: (x.rounds < ROUNDS) & ~xp.all(x.is_done), step, first)
 
 
 def falling(upper: Lanes, value: Lanes, free: tuple[int, ...]) -> Lanes:

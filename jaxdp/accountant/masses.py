@@ -23,16 +23,14 @@ Source of the chords: Doroshenko, Ghazi, Kamath, Kumar & Manurangsi, PETS 2022, 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
+import numpy as np
 
-from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.tables import Table
 from jaxdp.accountant.window import FITS
-from jaxdp.dominating_pair.base import DominatingPair, Law
+from jaxdp.dominating_pair.base import DominatingPair
 
 PROFILE = 2e-12  # relative error of a profile, over 1 + |log delta|. derived: the pair's contract
 ON_GRID = 4.0 * FITS  # distance of a loss from its grid point that counts as 0. chosen
@@ -42,182 +40,151 @@ NEGLIGIBLE = 1e-18  # tilted mass, over the largest, whose place does not matter
 class Grid(NamedTuple):
     """Losses base + step i, i < N; masses there are multiplied by e^(tilt l - log_norm)."""
 
-    base: Reals
-    step: Reals
-    tilt: Reals
-    log_norm: Reals
+    base: Any
+    step: Any
+    tilt: Any
+    log_norm: Any
 
 
 class Masses(NamedTuple):
     """Tilted masses of total 1 of one release, and their errors."""
 
-    value: Reals  # (N,)
-    log_norm: Reals
-    log_infinite: Reals  # log of the finite mass that is counted as infinite
-    log_beyond: Reals  # log of the mass at the last point
-    blur: Reals  # tilted mass that rounding can misplace
-    below: Reals  # tilted mass that was moved up to the first point
-    rounding: Reals  # of the tilted profile: how far it can lie below the true one
-    excess: Reals  # of the tilted profile: how far it can lie above the true chords
-    shared: Reals  # for losses on the grid: tilted mass that rounding moved by a step
-    misplacement: Reals  # for losses on the grid: largest distance of a relevant loss from it
+    value: Any  # (N,)
+    log_norm: Any
+    log_infinite: Any  # log of the finite mass that is counted as infinite
+    log_beyond: Any  # log of the mass at the last point
+    blur: Any  # tilted mass that rounding can misplace
+    below: Any  # tilted mass that was moved up to the first point
+    rounding: Any  # of the tilted profile: how far it can lie below the true one
+    excess: Any  # of the tilted profile: how far it can lie above the true chords
+    shared: Any  # for losses on the grid: tilted mass that rounding moved by a step
+    misplacement: Any  # for losses on the grid: largest distance of a relevant loss from it
 
 
-def selected(swap: Bools, pair: DominatingPair, exchanged: DominatingPair) -> DominatingPair:
-    """`exchanged` where `swap` is true; arrays that both pairs share stay as they are."""
-    return jax.tree.map(lambda a, b: a if a is b else xp.where(swap, b, a), pair, exchanged)
-
-
-def _finite_log_delta(value: Reals, log_infinite: Reals, ended: Bools) -> tuple[Reals, Reals]:
+def _finite_log_delta(value: Any, log_infinite: Any, ended: Any) -> tuple[Any, Any]:
     """log(delta - P[L = inf]), and its relative error over the relative error of delta."""
-    infinite = xp.exp(log_infinite) * (1.0 - 4.0 * ULP)
+    infinite = np.exp(log_infinite) * (1.0 - 4.0 * ULP)
     has_infinite = infinite > 0
-    delta = xp.exp(xp.where(has_infinite, value, 0.0))
+    delta = np.exp(np.where(has_infinite, value, 0.0))
     finite = delta - infinite
     is_positive = has_infinite & ~(finite <= 0)  # true for NaN
-    safe = xp.where(is_positive, finite, 1.0)
-    log_finite = xp.where(is_positive, xp.log(safe), -xp.inf)
-    result = xp.where(has_infinite, log_finite, value)
-    return xp.where(ended, -xp.inf, result), xp.where(is_positive, delta / safe, 1.0)
+    safe = np.where(is_positive, finite, 1.0)
+    log_finite = np.where(is_positive, np.log(safe), -np.inf)
+    result = np.where(has_infinite, log_finite, value)
+    return np.where(ended, -np.inf, result), np.where(is_positive, delta / safe, 1.0)
 
 
-class Values(NamedTuple):
-    """The profile T of one release on its grid."""
+def _profile(pair: DominatingPair, epsilon: Any, first: int) -> tuple[Any, Any]:
+    """log delta and its error: of the exchanged pair at the `first` epsilons, of the pair after."""
+    exchanged, found = pair.reversed(), []
+    first = 0 if exchanged is pair else first
+    for side, at in ((exchanged, epsilon[:first]), (pair, epsilon[first:])):
+        if at.size == 0:
+            continue
+        side = side.prepared()
+        error = np.broadcast_to(side.profile_error(at), at.shape)
+        found.append((np.asarray(side.log_delta(at)), error))
+    values, errors = zip(*found, strict=True)
+    return np.concatenate(values), np.concatenate(errors)
 
-    tilted: Reals  # (N,), rounded up
-    relative: Reals  # (N,): relative error
-    log_last: Reals  # log delta at the last point, not tilted
 
-
-def values_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Values:
-    """The profile of one release, with parameters of shape ().
+def _values_of(pair: DominatingPair, facts: Table, grid: Grid, loss: Any) -> tuple[Any, ...]:
+    """The tilted T at losses, rounded up, its relative error, and log delta at the last one.
 
     log T is log delta(loss) for loss >= 0, and loss + log delta(-loss) of the exchanged pair below.
     """
-    loss = grid.base + grid.step * xp.arange(1.0 * points)
     is_negative = loss < 0
     # Moved towards 0, where T is larger, by more than the product's rounding; then lowered a
     # little.
     shifted_loss = loss * (1.0 - 4.0 * ULP) + facts.drift
-    rounding = 4.0 * ULP * xp.abs(facts.drift)
-    epsilon = xp.where(is_negative, -shifted_loss, shifted_loss) - rounding
-    ended = epsilon >= xp.where(is_negative, facts.smallest, facts.largest)
-    # Where delta is 0 its logarithm has no derivative.
-    safe_epsilon = xp.where(ended, 0.0, epsilon)
-    side = selected(is_negative, pair, pair.reversed()).prepared()
-    value, error = side.log_delta(safe_epsilon), side.profile_error(safe_epsilon)
+    rounding = 4.0 * ULP * np.abs(facts.drift)
+    epsilon = np.where(is_negative, -shifted_loss, shifted_loss) - rounding
+    ended = epsilon >= np.where(is_negative, facts.smallest, facts.largest)
+    value, error = _profile(pair, np.where(ended, 0.0, epsilon), int(np.sum(is_negative)))
     log_last = _finite_log_delta(value[-1], facts.log_infinite, ended[-1])[0]
     # Losses beyond the last point count as infinite: their share of the tilted T can be large.
-    log_last_mass = xp.where(ended[-1], facts.log_infinite, lax.stop_gradient(value[-1]))
-    infinite = xp.where(is_negative, facts.exchanged_infinite, log_last_mass)
+    log_last_mass = np.where(ended[-1], facts.log_infinite, value[-1])
+    infinite = np.where(is_negative, facts.exchanged_infinite, log_last_mass)
     ended = ended | (~is_negative & (value <= log_last_mass))
     value, amplification = _finite_log_delta(value, infinite, ended)
-    log_t = value + xp.where(is_negative, loss + facts.drift, 0.0)
-    alive = log_t > -xp.inf
-    size = xp.where(alive, xp.abs(value), 0.0)
-    exponent = xp.where(log_t == -xp.inf, 0.0, log_t + grid.tilt * loss - grid.log_norm)
-    sizes = size + xp.abs(loss) + xp.abs(grid.tilt * loss) + xp.abs(grid.log_norm)
-    round_up = lax.stop_gradient(ULP * (8.0 * amplification + 2.0 * sizes))
-    tilted = xp.where(alive | xp.isnan(log_t), xp.exp(exponent + round_up), 0.0)
-    relative = amplification * (PROFILE * (1.0 + size) + xp.expm1(xp.minimum(error, 1.0)))
-    relative = lax.stop_gradient(relative + 2.0 * round_up)
-    return Values(tilted, xp.where(alive, relative, 0.0), lax.stop_gradient(log_last))
+    log_t = value + np.where(is_negative, loss + facts.drift, 0.0)
+    alive = log_t > -np.inf
+    size = np.where(alive, np.abs(value), 0.0)
+    exponent = np.where(log_t == -np.inf, 0.0, log_t + grid.tilt * loss - grid.log_norm)
+    sizes = size + np.abs(loss) + np.abs(grid.tilt * loss) + np.abs(grid.log_norm)
+    round_up = ULP * (8.0 * amplification + 2.0 * sizes)
+    tilted = np.where(alive | np.isnan(log_t), np.exp(exponent + round_up), 0.0)
+    relative = amplification * (PROFILE * (1.0 + size) + np.expm1(np.minimum(error, 1.0)))
+    relative = relative + 2.0 * round_up
+    return tilted, np.where(alive, relative, 0.0), log_last
 
 
-def _settled(slope: Reals, on_left: Bools, on_right: Bools, fall: Reals) -> Reals:
+def _greatest_after(x: Any) -> Any:
+    return np.maximum.accumulate(x[::-1])[::-1]
+
+
+def _settled(slope: Any, on_left: Any, on_right: Any, fall: Any) -> Any:
     """Minus the tilted slopes of the cells, raised so that the untilted slopes fall.
 
     `fall` is the change of the log tilt from cell to cell.
     """
-    index = xp.arange(1.0 * slope.size)
-    size = xp.where(on_left, -slope, slope)
-    log_size = xp.log(xp.maximum(size, 0.0)) - fall * index
-    key = xp.where(on_right, log_size, xp.where(on_left, -log_size, -xp.inf))
+    index = np.arange(1.0 * slope.size)
+    size = np.where(on_left, -slope, slope)
+    log_size = np.log(np.maximum(size, 0.0)) - fall * index
+    key = np.where(on_right, log_size, np.where(on_left, -log_size, -np.inf))
     # On the left the maximum of -log runs over the left cells alone.
-    high = lax.cummax(xp.where(on_right, key, -xp.inf), reverse=True)
-    low = -lax.cummax(xp.where(on_left, key, -xp.inf), reverse=True)
-    raised = xp.where(high > log_size, xp.exp(high + fall * index), slope)
-    lowered = xp.where(low < log_size, -xp.exp(low + fall * index), xp.minimum(slope, 0.0))
-    return xp.where(on_right, raised, xp.where(on_left, lowered, slope))
+    high = _greatest_after(np.where(on_right, key, -np.inf))
+    low = -_greatest_after(np.where(on_left, key, -np.inf))
+    raised = np.where(high > log_size, np.exp(high + fall * index), slope)
+    lowered = np.where(low < log_size, -np.exp(low + fall * index), np.minimum(slope, 0.0))
+    return np.where(on_right, raised, np.where(on_left, lowered, slope))
 
 
-def _kink(grid: Grid, cell: Reals, log_finite: Reals, points: int) -> Reals:
-    """The chord masses of (1 - x)_+: at a loss of 0, or shared by the ends of its cell."""
-    index = xp.arange(1.0 * points)
-    low = xp.clip(-(grid.base + cell * grid.step), 0.0, grid.step)  # from the left end up to 0
-    upper = xp.expm1(-low) / xp.expm1(-grid.step)
-    mass = xp.where(index == cell, (1.0 - upper) * xp.exp(-grid.tilt * low), 0.0)
-    rise = xp.exp(grid.tilt * (grid.step - low))
-    mass = xp.where(index == cell + 1.0, upper * rise, mass)
-    return mass * xp.exp(log_finite - grid.log_norm)
+def _kink(grid: Grid, cell: int, log_finite: Any) -> tuple[Any, Any]:
+    """The chord masses of (1 - x)_+ at both ends of the cell of a loss of 0."""
+    low = np.clip(-(grid.base + cell * grid.step), 0.0, grid.step)  # from the left end up to 0
+    upper = np.expm1(-low) / np.expm1(-grid.step)
+    scale = np.exp(log_finite - grid.log_norm)
+    rise = np.exp(grid.tilt * (grid.step - low))
+    return (1.0 - upper) * np.exp(-grid.tilt * low) * scale, upper * rise * scale
 
 
-class _Parts(NamedTuple):
-    """Parts of the masses of one release, before division by their sum."""
-
-    values: Values
-    left: Reals  # tilted slopes of the cells on either side of a point
-    right: Reals
-    mass: Reals
-    clipped: Reals  # negative masses, which were set to 0
-    kink: Reals
-    loss: Reals
-    raised: Reals  # sum of the raises of the slopes
-
-
-def _errors(parts: _Parts, grid: Grid, drift: Reals) -> dict[str, Reals]:
-    """Error fields of `Masses`."""
-    (value, relative, log_last), loss, mass = parts.values, parts.loss, parts.mass
-    total_mass = xp.sum(mass)
-    steep = xp.maximum(xp.abs(parts.left), xp.abs(parts.right))
-    size = xp.abs(loss) + xp.abs(drift)
-    # The value was taken at a loss with an error of one or two roundings, times the slope.
-    excess = value * xp.minimum(relative, 1.0) + 16.0 * ULP * size * steep
-    rounding = 4.0 * ULP * xp.sum(value > 0) * xp.max(value)
-    blur = 16.0 * steep + (8.0 + 4.0 * xp.abs(grid.log_norm)) * parts.kink
-    largest = xp.max(xp.where(mass > NEGLIGIBLE * xp.max(mass), size, 0.0))
-    shared = xp.sum(mass * size) * (1.0 + xp.exp(grid.tilt * grid.step)) / grid.step
-    return {
-        "log_infinite": log_last * (1.0 - 16.0 * ULP) + 16.0 * ULP,
-        "log_beyond": xp.log(mass[-1]) - grid.tilt * loss[-1] + grid.log_norm,
-        "blur": (ULP * xp.sum(blur) + xp.sum(parts.clipped)) / total_mass,
-        "below": mass[0] / total_mass,
-        "rounding": rounding / total_mass,
-        "excess": (xp.max(excess) + rounding + parts.raised) / total_mass,
-        "shared": ON_GRID * shared / total_mass,
-        "misplacement": ON_GRID * largest,
-    }
-
-
-def _last_node(law: Law) -> Reals:
-    """The largest loss of a node with positive mass."""
-    return xp.max(xp.where(law.log_mass > -xp.inf, law.loss, -xp.inf))
-
-
-def masses_of(values: Values, facts: Table, grid: Grid, points: int) -> Masses:
+def masses_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Masses:
     """The masses of one release, with parameters of shape (); the grid begins below 0."""
-    index = xp.arange(1.0 * points)
+    index = np.arange(1.0 * points)
     loss = grid.base + grid.step * index
-    value = values.tilted
-    growth = xp.exp(grid.tilt * grid.step)
-    raw = (value[:-1] - value[1:] / growth) / xp.expm1(grid.step)
-    cell = lax.stop_gradient(xp.clip(xp.floor(-grid.base / grid.step), 0.0, points - 2.0))
-    fixed_slope, fall = lax.stop_gradient((raw, (grid.tilt + 1.0) * grid.step))
-    settled = _settled(fixed_slope, index[:-1] < cell, index[:-1] > cell, fall)
-    slope = raw + lax.stop_gradient(settled - fixed_slope)
-    higher = xp.append(-value[:1], slope * growth * xp.exp(grid.step))
-    kink = _kink(grid, cell, facts.log_finite, points)
-    mass = higher - xp.append(slope, 0.0) + kink
-    clipped = lax.stop_gradient(xp.maximum(-mass, 0.0))
-    mass = mass + clipped
+    value, relative, log_last = _values_of(pair, facts, grid, loss)
+    growth = np.exp(grid.tilt * grid.step)
+    raw = (value[:-1] - value[1:] / growth) / np.expm1(grid.step)
+    cell = int(np.clip(np.floor(-grid.base / grid.step), 0.0, points - 2.0))
+    fall = (grid.tilt + 1.0) * grid.step
+    slope = np.append(_settled(raw, index[:-1] < cell, index[:-1] > cell, fall), 0.0)
+    before = np.append(-value[:1], slope[:-1] * growth * np.exp(grid.step))
+    kink = _kink(grid, cell, facts.log_finite)
+    mass = before - slope
+    mass[cell : cell + 2] += kink
     # Beyond the last node of a bounded loss there are only rounding errors.
-    last_node = lax.stop_gradient(_last_node(facts.law)) - facts.drift
-    is_beyond = loss > last_node + 2.0 * grid.step
-    clipped = clipped + lax.stop_gradient(xp.where(is_beyond, mass, 0.0))
-    mass = xp.where(is_beyond, 0.0, mass)
-    total_mass = xp.sum(mass)
-    log_norm = grid.log_norm + xp.log(total_mass)
-    raised = xp.sum(settled - fixed_slope) * xp.expm1(grid.step)
-    parts = _Parts(values, higher, xp.append(slope, 0.0), mass, clipped, kink, loss, raised)
-    errors = _errors(*lax.stop_gradient((parts, grid, facts.drift)))
-    return Masses(mass / total_mass, log_norm, **errors)
+    last_node = np.max(facts.law.loss, initial=-np.inf, where=facts.law.log_mass > -np.inf)
+    is_beyond = loss > last_node - facts.drift + 2.0 * grid.step
+    kept = np.where(is_beyond, 0.0, np.maximum(mass, 0.0))
+    clipped = np.sum(np.where(is_beyond, np.abs(mass), np.maximum(-mass, 0.0)))
+    mass, total = kept, np.sum(kept)
+    steep = np.maximum(np.abs(before), np.abs(slope))
+    size = np.abs(loss) + np.abs(facts.drift)
+    # The value was taken at a loss with an error of one or two roundings, times the slope.
+    excess = np.max(value * np.minimum(relative, 1.0) + 16.0 * ULP * size * steep)
+    excess = excess + np.sum(slope[:-1] - raw) * np.expm1(grid.step)
+    rounding = 4.0 * ULP * np.sum(value > 0) * np.max(value)
+    blur = 16.0 * np.sum(steep) + (8.0 + 4.0 * np.abs(grid.log_norm)) * np.sum(kink)
+    return Masses(
+        value=mass / total,
+        log_norm=grid.log_norm + np.log(total),
+        log_infinite=log_last * (1.0 - 16.0 * ULP) + 16.0 * ULP,
+        log_beyond=np.log(mass[-1]) - grid.tilt * loss[-1] + grid.log_norm,
+        blur=(ULP * blur + clipped) / total,
+        below=mass[0] / total,
+        rounding=rounding / total,
+        excess=(excess + rounding) / total,
+        shared=ON_GRID * np.sum(mass * size) * (1.0 + growth) / grid.step / total,
+        misplacement=ON_GRID * np.max(size, where=mass > NEGLIGIBLE * np.max(mass), initial=0.0),
+    )

@@ -94,10 +94,12 @@ def _of_host(
         steps = query.on_host(lanes[0])
         steps = tuple(s for s in steps if s.row.more_than < size < s.row.fewer_than)
         if any(moving):
-            return derivatives.answered(query, steps, moving, lanes)
-        batch = Batch.of_concrete(*directed(*lanes, query.both))
-        found = in_turn(steps, query.width, query.directions, batch, stop_when)
-        return list(worse(found, query.directions))
+            found, slopes = derivatives.answered(query, steps, moving, lanes)
+        else:
+            batch = Batch.of_concrete(*directed(*lanes, query.both))
+            bounds = in_turn(steps, query.width, query.directions, batch, stop_when)
+            found, slopes = worse(bounds, query.directions), []
+        return [*(found if query.narrowed is None else query.narrowed(lanes, found)), *slopes]
 
 
 def _known(*leaves: Any, query: Query, structure: Any, moving: tuple[bool, ...]) -> list[Any]:

@@ -75,8 +75,6 @@ def in_turn(
         if stop_when is not None and step.row.above != ALWAYS:
             stops = np.tile(np.asarray(stop_when(worse(known, directions))), directions)
             wide = [x & ~stops for x in wide]
-        if step.engine.is_joint:
-            return [np.tile(wide[1].reshape(directions, -1).any(axis=0), directions)]
         return wide
 
     for index, (engine, row) in enumerate(steps):
@@ -84,7 +82,7 @@ def in_turn(
             unanswered = ~np.isfinite(known.lower)
         stalled = np.zeros(batch.values.shape, bool)
         skipped = row.if_unanswered & ~unanswered
-        for level in (directions,) if engine.is_joint else row.levels:
+        for level in row.levels:
             wide, tried = still_wide(steps[index]), stalled | skipped
             if not any(x.any() for x in wide):
                 break

@@ -38,8 +38,6 @@ class Engine(NamedTuple):
     solve: Solve
     least: float = -np.inf  # upper bound below which it does not run
     replaces: bool = False  # its bounds replace those before
-    # It gets all directions of a lane, whose number is its level.
-    is_joint: bool = False
     tangents: Tangents | None = None  # without them, slopes are differences of its bounds
 
 
@@ -75,6 +73,8 @@ class Query(NamedTuple):
     width: Width
     both: bool  # the worse direction of two
     on_gpu: Choice | None = None  # what a program for a GPU evaluates before the host does
+    # Maps lanes and their bounds in the worse direction to bounds, by further questions.
+    narrowed: Callable[[tuple[Terms, Any], LogBounds], LogBounds] | None = None
 
     @property
     def directions(self) -> int:

@@ -34,7 +34,7 @@ from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy, log1m
-from jaxdp._numeric.search import secant_bracket
+from jaxdp.accountant import inverse
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms, is_gaussian
@@ -45,6 +45,7 @@ from jaxdp.accountant.contour.laws import Laws, laws_of
 from jaxdp.accountant.contour.nodes import by_tilts, sums
 from jaxdp.accountant.contour.rare_losses import cut, uncut
 from jaxdp.accountant.contour.rows import Bounds
+from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.profile import bounds_of
 from jaxdp.accountant.runner import by_lanes
 from jaxdp.accountant.steps import Engine, Question
@@ -57,8 +58,7 @@ _SHARES = 2.0 ** -np.arange(12.0)[:, None]
 # Nats below twice delta of two rare losses at most. measured: a smooth cut drops less than it may
 _BELOW = 2.0
 _FAR = 8.0  # nats of the last cell below delta. measured: a lower cut leaves a lighter body
-_CLOSE = 1e-7  # of epsilon, relative. chosen
-_REACH = 1e-12  # least epsilon tried, over the largest. chosen
+_MOST = 1e12  # largest epsilon tried. chosen
 # Of a sum of cells, relative. derived: 4 ulp each, and 700 of a logarithm
 _ROUNDED = 4096.0 * ULP
 _LEAST = 1e-300  # of a sum in its unit. derived: a sum that underflows is not 0
@@ -112,19 +112,13 @@ def _epsilon(terms: Terms, lanes: Lanes) -> LogBounds:
     laws: Any = lanes.rows
     goal = xp.log(lanes.value)
     parts = _parts(laws, goal)
-    high = xp.where(lanes.known.upper < xp.inf, lanes.known.upper, 1.0 / _REACH)
+    most = xp.where(lanes.known.upper < xp.inf, lanes.known.upper, _MOST)
 
-    def above(epsilon: Reals) -> Reals:
-        return _upper(terms, parts, goal, epsilon, log_least_delta(parts.whole, epsilon)) - goal
+    def read(epsilon: Reals) -> Reading:
+        found = _upper(terms, parts, goal, epsilon, log_least_delta(parts.whole, epsilon))
+        return Reading(_lower(terms, epsilon), found, xp.full_like(goal, xp.nan))
 
-    upper = secant_bracket(above, high, _REACH * high, _CLOSE, 0.5 * high)
-    high = xp.fmin(upper, high)
-
-    def below(epsilon: Reals) -> Reals:
-        return goal - _lower(terms, epsilon)
-
-    lower = secant_bracket(below, _REACH * high, high, _CLOSE, 0.99 * high)
-    return LogBounds(xp.where(lower < xp.inf, lower, -xp.inf), upper)
+    return inverse.epsilon_bounds(read, goal, 0.5 * most, most)
 
 
 def _parts(laws: Laws, log_delta: Reals) -> _Parts:

@@ -20,7 +20,7 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.search import zoom
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.composition import Terms
-from jaxdp.accountant.contour.cumulant import chernoff, composed
+from jaxdp.accountant.contour.cumulant import composed
 from jaxdp.accountant.contour.laws import Laws, laws_of
 from jaxdp.accountant.contour.nodes import Nodes, log_psi
 from jaxdp.accountant.contour.rare_losses import Cut, uncut
@@ -29,25 +29,6 @@ from jaxdp.accountant.contour.rare_losses import Cut, uncut
 _LOG_TILTS = (-23.0, 30.0)
 # Tilts of a round, and rounds, each between the neighbours of the best tilt. chosen: resolves 2e-6
 _TRIED, _ROUNDS = 24, 7
-
-
-def epsilon_of(batch: Batch) -> Reals:
-    """Bounds on the least epsilons >= 0 of lanes; infinite where there is none. No derivative.
-
-    K comes from two quadrature rules; three times their difference is added to it.
-    """
-    found, delta = lax.stop_gradient((laws_of(batch)[0], batch.values))
-    laws, place, nodes = _whole(found)
-    finite = delta + xp.expm1(laws.log_finite) - xp.exp(laws.log_left_out)
-    log_finite = xp.log(xp.where(finite > 0, finite, 1.0))
-
-    def bound(log_tilts: Reals) -> Reals:
-        tilts = xp.exp(log_tilts)
-        return _finite((chernoff(laws, place, nodes, tilts).log - log_finite) / tilts)
-
-    with jax.numpy_rank_promotion("allow"):
-        least = _least(bound, delta)[1]
-    return xp.where((finite > 0) & xp.isfinite(least), xp.maximum(least, 0.0), xp.inf)
 
 
 def smooth_log_delta(terms: Terms, epsilon: Reals) -> Reals:

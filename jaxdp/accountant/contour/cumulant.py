@@ -86,5 +86,13 @@ def least_epsilon(bounds: Bounds, log_delta: Reals) -> Reals:
 
 def log_least_delta(bounds: Bounds, epsilon: Reals) -> Reals:
     """The least log delta from the bounds at epsilon."""
+    return log_least_delta_at(bounds, epsilon)[0]
+
+
+def log_least_delta_at(bounds: Bounds, epsilon: Reals) -> tuple[Reals, Reals]:
+    """The least log delta from the bounds at epsilon, and its tilt, which is minus its slope."""
     each = bounds.log - bounds.tilts * epsilon
-    return xp.minimum(xp.min(xp.where(xp.isnan(each), 0.0, each), 0), 0.0)
+    each = xp.where(xp.isnan(each), 0.0, each)
+    best = xp.argmin(each, 0)[None]
+    tilt = xp.take_along_axis(bounds.tilts + xp.zeros_like(each), best, 0)[0]
+    return xp.minimum(xp.take_along_axis(each, best, 0)[0], 0.0), tilt

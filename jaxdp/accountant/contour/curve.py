@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from jaxdp._core.namespace import lax, updated, xp
-from jaxdp._core.types import Bools, Index, Reals
-from jaxdp._numeric.elementary import ULP, log1p
+from jaxdp._core.types import Index, Reals
+from jaxdp._numeric.elementary import ULP
+from jaxdp.accountant import inverse
 from jaxdp.accountant.contour import errors, plan, terms
-from jaxdp.accountant.contour.cumulant import least_epsilon, log_least_delta
+from jaxdp.accountant.contour.cumulant import least_epsilon, log_least_delta, log_least_delta_at
 from jaxdp.accountant.contour.errors import Errors
 from jaxdp.accountant.contour.nodes import (
     LARGEST_LOG,
@@ -21,10 +22,9 @@ from jaxdp.accountant.contour.nodes import (
 from jaxdp.accountant.contour.plan import Parts
 from jaxdp.accountant.contour.rows import Parts as ErrorParts
 from jaxdp.accountant.contour.rows import Plan, Rows
+from jaxdp.accountant.inverse import Reading
 
-ROUNDS = 12  # of Newton's method, at most. measured: 3 from a saddle
-CLOSE = 1e-9  # its tolerance, over epsilon + 1 / tilt. chosen: the next step is exact
-STEP_BEYOND = 1e-3  # share of a step added to it, so that its end is safe. chosen
+FARTHEST = 1e3  # largest epsilon searched, over Chernoff's. chosen: it misses the mass that is lost
 # log delta for which a first law is cut, if only epsilon is given. chosen: two rounds correct it
 FIRST_LOG_DELTA = -30.0
 LEAST = 1e-300  # least upper bound in its unit. derived: still a normal number
@@ -66,9 +66,18 @@ class Curve(NamedTuple):
         scale = xp.where(log_scale < LEAST_LOG, 0.0, scale)
         return scale * sums
 
-    def errors_at(self, epsilon: Reals, found: Reals) -> tuple[Reals, Reals]:
-        """Bounds on the excess and on the deficit of the sum `found` at an epsilon."""
-        return errors.bounds_of_sum(self.errors, self.frozen, epsilon, found[0], found[2])
+    def read(self, epsilon: Reals) -> Reading:
+        """Bounds on log delta at an epsilon: of the sum with its errors, or Chernoff's."""
+        found, (unit, tilt) = self.at(epsilon), (self.frozen.log_unit, self.frozen.tilt)
+        both = errors.bounds_of_sum(self.errors, self.frozen, epsilon, found[0], found[2])
+        fall = tilt * (epsilon - self.frozen.epsilon)
+        lost = self.errors.lost + self.errors.tilted_lost * xp.exp(xp.minimum(-fall, LARGEST_LOG))
+        least, best = log_least_delta_at(self.errors.bounds, epsilon)
+        least = xp.exp(least - unit) + lost
+        lower, upper = log_ends(unit, found[0], both, least)
+        is_sum = (found[1] > 0) & (found[0] + both[1] <= least)
+        falls = xp.where(is_sum, unit + _log(found[1]), upper + xp.log(best))
+        return Reading(lower, upper, falls)
 
 
 def log_delta_bounds(
@@ -80,11 +89,8 @@ def log_delta_bounds(
     log_delta = xp.clip(log_delta, rows.least_unit, -0.05)
     place, planned = contour_for(stage, rows, blocks, log_delta, epsilon)
     curve = curve_of(stage, rows, place, planned._replace(epsilon=epsilon), blocks)
-    found = curve.at(epsilon)
-    lost = curve.errors.lost + curve.errors.tilted_lost
-    least = xp.exp(log_least_delta(planned.bounds, epsilon) - planned.log_unit) + lost
-    ends = log_ends(planned.log_unit, found[0], curve.errors_at(epsilon, found), least)
-    return Answer(*ends, curve.frozen)
+    lower, upper, _ = curve.read(epsilon)
+    return Answer(lower, upper, curve.frozen)
 
 
 def rough_log_delta(stage: Stage, rows: Rows, epsilon: Reals) -> Reals:
@@ -115,22 +121,10 @@ def epsilon_bounds(
     log_delta = xp.log(delta)
     place, planned = contour_for(stage, rows, blocks, log_delta, None, estimate)
     curve = curve_of(stage, rows, place, planned, blocks)
-    goal = xp.exp(log_delta - planned.log_unit)
-    most = _chernoff_epsilon(curve, planned, log_delta, goal)
-    root, lower, upper = _root_and_ends(curve, goal, most)
-    upper = xp.minimum(_or(upper, xp.inf), most)
-    lower = xp.minimum(_or(lower, 0.0), upper)
-    return Answer(lower, upper, curve.frozen._replace(epsilon=root))
-
-
-def _chernoff_epsilon(curve: Curve, planned: Plan, log_delta: Reals, goal: Reals) -> Reals:
-    """Chernoff's epsilon at delta less the mass beyond the nodes, which falls with epsilon."""
-    first = least_epsilon(planned.bounds, log_delta)
-    sum_errors = curve.errors
-    tilted = xp.exp(xp.minimum(curve.frozen.tilt * (curve.frozen.epsilon - first), 600.0))
-    share = (sum_errors.lost + sum_errors.tilted_lost * tilted) / goal
-    kept = xp.where(share < 0.5, log1p(-xp.minimum(share, 0.5)), -xp.inf)
-    return least_epsilon(planned.bounds, log_delta + kept)
+    most = least_epsilon(planned.bounds, log_delta)
+    start = xp.minimum(curve.frozen.epsilon, most)
+    lower, upper = inverse.epsilon_bounds(curve.read, log_delta, start, FARTHEST * (1.0 + most))
+    return Answer(lower, upper, curve.frozen._replace(epsilon=upper))
 
 
 def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Parts]:
@@ -235,57 +229,6 @@ def _inverted(
     empty = xp.zeros((stage.blocks, stage.points, *frozen.epsilon.shape))
     start = ((empty, empty),) * len(kinds), (of_law.truncation, xp.zeros_like(frozen.step))
     return terms.over_blocks(stage, frozen.blocks, add_block, start)
-
-
-class _Search(NamedTuple):
-    """State of Newton's method for an epsilon at which the sum with its errors equals the goal."""
-
-    at: Reals
-    low: Reals
-    high: Reals
-    is_done: Bools
-    rounds: Index | int
-
-
-def _root_and_ends(curve: Curve, goal: Reals, most: Reals) -> tuple[Reals, ...]:
-    """Epsilon at which the sum equals the goal, safe ends around it, and the error there."""
-    zero = xp.zeros_like(most)
-
-    def solve(at: Reals, side: Reals) -> tuple[Reals, tuple[Reals, Bools]]:
-        found = lax.while_loop(
-            lambda x: (x.rounds < ROUNDS) & ~xp.all(x.is_done),
-            lambda x: _stepped(curve, goal, side, x),
-            _Search(at, zero, most, zero > 0, 0),
-        )
-        return xp.where(side == 0, found.at, at), (found.at, found.is_done)
-
-    start = xp.minimum(curve.frozen.epsilon, most)
-    _, (at, done) = lax.scan(solve, start, xp.asarray([0.0, -1.0, 1.0]))
-    lower, upper = xp.where(done[1], at[1], 0.0), xp.where(done[2], at[2], xp.inf)
-    return at[0], lower, upper
-
-
-def _stepped(curve: Curve, goal: Reals, side: Reals, state: _Search) -> _Search:
-    """A step: on the logarithm within a bracket for the root, past the goal for an end."""
-    at = state.at
-    found = curve.at(at)
-    high, low = curve.errors_at(at, found)
-    value, slope = found[0], found[1]
-    gap = value + xp.where(side == 0, 0.0, xp.where(side < 0, -high, low)) - goal
-    # An end goes a little further, so that it is safe.
-    beyond = STEP_BEYOND * xp.abs(gap / slope) + 1e-12 / curve.frozen.tilt + 4.0 * ULP * at
-    end = xp.maximum(at + gap / slope + side * beyond, 0.0)
-    is_low = value > goal
-    low_end, high_end = xp.where(is_low, at, state.low), xp.where(is_low, state.high, at)
-    valid = (value > 0) & (slope > 0)
-    move = xp.log(xp.where(valid, value / goal, 1.0)) * value / xp.where(valid, slope, 1.0)
-    middle = 0.5 * (low_end + high_end)
-    root = xp.where(valid, at + move, middle)
-    root = xp.where((root < low_end) | (root > high_end), middle, root)
-    is_near = xp.abs(root - at) <= CLOSE * (at + 1.0 / curve.frozen.tilt)
-    is_done = xp.where(side == 0, is_near, side * gap <= 0)
-    next_ = xp.where(side == 0, root, xp.where(is_done, at, end))
-    return _Search(next_, low_end, high_end, is_done, state.rounds + 1)
 
 
 def _log(value: Reals) -> Reals:

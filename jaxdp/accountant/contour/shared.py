@@ -23,6 +23,7 @@ import numpy as np
 
 from jaxdp._core.types import Lanes
 from jaxdp._numeric.elementary import ULP
+from jaxdp.accountant import inverse
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.contour import curve, errors
@@ -30,6 +31,7 @@ from jaxdp.accountant.contour.cumulant import log_least_delta
 from jaxdp.accountant.contour.engine import LARGEST_EPSILON, Maker, lanes_last, with_infinite
 from jaxdp.accountant.contour.errors import Errors
 from jaxdp.accountant.contour.nodes import LARGEST_LOG, FrozenContour, Stage
+from jaxdp.accountant.inverse import Reading
 
 CONTOURS = 10  # of a loss. measured: 8 widen brackets between them, 12 answer no more values
 LEAST_LOG_DELTA = -34.0  # of the last contour. chosen: deltas that are reported are above
@@ -37,9 +39,6 @@ WIDER = 1.25  # times the bracket at a contour's own epsilon. measured: twice wh
 MOST_GROWTH = 4.0  # of brackets from one contour to the last. chosen: the last plan can be bad
 CLOSE = 1e-10  # width of a bracket that is not compared. chosen: far below what is reported
 GRID = 97  # epsilons between which Newton's method starts. chosen: its first step is within 1e-3
-STEPS = 8  # of Newton's method. measured: 3 or 4
-BEYOND = 1e-3  # share of a step by which it goes further, so that it ends. chosen
-NEAR_GOAL = 5e-13  # distance of an epsilon from its goal, over 1 + epsilon. chosen: rounding
 NEAR = 64  # points of a sum that are turned at once. chosen: a square root of their number
 TINY = 1e-300  # derived: a normal number
 
@@ -62,17 +61,11 @@ class Contours(NamedTuple):
         return bool((self.frozen.smoothed > 0).all())
 
 
-class Reading(NamedTuple):
-    """Bounds on log delta at epsilons (values,) of finite losses, and minus delta's slope."""
+def read(of: Contours, epsilon: Any) -> tuple[Reading, Any]:
+    """Bounds at epsilons >= 0, each from the contour with the least errors there.
 
-    lower: Any
-    upper: Any
-    slope: Any
-    is_close: Any  # True if the bracket is as narrow as at a contour's own epsilon
-
-
-def read(of: Contours, epsilon: Any) -> Reading:
-    """Bounds at epsilons >= 0, each from the contour with the least errors there."""
+    And True where the bracket is as narrow as at a contour's own epsilon.
+    """
     move = epsilon[:, None] - of.frozen.epsilon
     fall, unit = of.frozen.tilt * move, of.frozen.log_unit
     noise = np.log(of.errors.noise[0] + TINY) + of.errors.log_scale - fall
@@ -94,12 +87,13 @@ def read(of: Contours, epsilon: Any) -> Reading:
     rounded = rounded * (scale * of.turned[best] + frozen.tilt * (np.abs(found[0]) + high))
     least: Any = np.exp(log_least_delta(each.bounds, epsilon) - unit) + lost[at[1], best]
     lower, upper = curve.log_ends(unit, found[0], (high + rounded, low + rounded), least)
-    lower = np.where(log_scale < LARGEST_LOG, lower, -np.inf)
+    lower: Any = np.where(log_scale < LARGEST_LOG, lower, -np.inf)
     width = np.where(upper == -np.inf, 0.0, upper - lower)
     alone = np.exp(np.interp(epsilon, *of.alone))
     # A smoothed total varies little with the contour.
     is_close = (width <= np.maximum(WIDER * alone, CLOSE)) | (frozen.smoothed > 0)
-    return Reading(lower, upper, np.exp(unit) * found[1], is_close)
+    falls = unit + np.log(np.where(found[1] > 0, found[1], np.nan))
+    return Reading(lower, upper, falls), is_close
 
 
 # Maps the contours of one loss, and values, to bounds.
@@ -148,7 +142,7 @@ def built(stage: Stage, rows_of: Maker, batch: Batch, blocks: int) -> list[Conto
 def _alone(of: Contours) -> tuple[np.ndarray, np.ndarray]:
     """`Contours.alone`: a width that is greater than a later one is a bad plan's."""
     epsilon = np.sort(of.frozen.epsilon)
-    found = read(of, epsilon)
+    found, _ = read(of, epsilon)
     width = found.upper - found.lower + CLOSE
     width[-1] = min(width[-1], MOST_GROWTH * width[-2])
     width = np.where(np.isnan(width), np.inf, width)
@@ -159,8 +153,8 @@ def _alone(of: Contours) -> tuple[np.ndarray, np.ndarray]:
 
 def log_delta(of: Contours, epsilon: Lanes) -> LogBounds:
     """Bounds on log delta at epsilons >= 0; without a lower end where they are not close."""
-    found = read(of, np.minimum(epsilon, LARGEST_EPSILON))
-    inside = (epsilon <= LARGEST_EPSILON) & found.is_close
+    found, is_close = read(of, np.minimum(epsilon, LARGEST_EPSILON))
+    inside = (epsilon <= LARGEST_EPSILON) & is_close
     bounds = of_numpy(np.where(inside, found.lower, -np.inf), found.upper)
     bounds = with_infinite(of.rows, bounds)
     upper = np.minimum(bounds.upper, of.log_hit)
@@ -172,36 +166,12 @@ def epsilon(of: Contours, delta: Lanes) -> LogBounds:
     """Bounds on the least epsilons; without a lower end where they are not close."""
     finite = delta + np.expm1(of.rows.log_finite)
     inside = (finite > 0) & (delta < 1) & (np.log(delta) < of.log_hit)
-    goal = np.log(np.where(inside, finite, 0.5))
-    grid = np.max(of.frozen.epsilon) * np.linspace(0.0, 1.0, GRID)
-    falling = np.minimum.accumulate(read(of, grid).upper)
-    low = np.clip(np.searchsorted(-falling, -goal) - 1, 0, GRID - 2)
-    ends, share = (grid[low], grid[low + 1]), falling[low] - goal
-    share = share / np.maximum(falling[low] - falling[low + 1], 1e-12)
-    start = ends[0] + np.clip(share, 0.0, 1.0) * (ends[1] - ends[0])
-    upper, at_upper = _met(of, goal, start, 1.0)
-    slope = at_upper.slope * np.exp(-at_upper.upper)
-    start = upper - (at_upper.upper - at_upper.lower) / slope
-    lower, at_lower = _met(of, goal, start, -1.0)
-    is_answered = inside & (at_upper.upper <= goal) & at_upper.is_close & (goal < falling[0])
-    is_low = (at_lower.lower > goal) & (lower <= upper)
-    upper = np.where(inside & (at_upper.upper <= goal), upper, np.inf)
-    return of_numpy(np.where(is_answered & is_low, lower, -np.inf), upper)
-
-
-def _met(of: Contours, goal: Lanes, start: Lanes, side: float) -> tuple[Lanes, Reading]:
-    """Epsilons near which a bound meets the goal: the upper from above, the lower from below."""
-    at = np.where(np.isnan(start), 0.0, np.maximum(start, 0.0))
-    found = read(of, at)
-    for _ in range(STEPS):
-        value = found.upper if side > 0 else found.lower
-        gap = np.where(np.isfinite(value), value - goal, 0.0)
-        move = gap * np.exp(np.where(gap == 0, goal, value)) / np.maximum(found.slope, TINY)
-        near = NEAR_GOAL * (1.0 + at)
-        done = (side * gap <= 0) & (np.abs(move) <= 2.0 * near)
-        if done.all():
-            break
-        beyond = side * (BEYOND * np.abs(move) + near)
-        at = np.where(done, at, np.clip(at + move + beyond, 0.0, LARGEST_EPSILON))
-        found = read(of, at)
-    return at, found
+    goal: Any = np.log(np.where(inside, finite, 0.5))
+    grid: Any = np.max(of.frozen.epsilon) * np.linspace(0.0, 1.0, GRID)
+    falling = np.minimum.accumulate(read(of, grid)[0].upper)
+    start = np.interp(-goal, -falling, grid)
+    most: Any = np.full(goal.shape, LARGEST_EPSILON)
+    lower, upper = inverse.epsilon_bounds(lambda x: read(of, x)[0], goal, start, most)
+    is_close = read(of, np.minimum(upper, LARGEST_EPSILON))[1]
+    is_answered = inside & is_close & (lower > 0) & (upper < np.inf) & (goal < falling[0])
+    return of_numpy(np.where(is_answered, lower, -np.inf), np.where(inside, upper, np.inf))
