@@ -212,13 +212,14 @@ class Total:
         lower = unit + np.log(np.maximum(less - rounding - error, 0.0)) - relative
         if self.is_coarse:
             lower, upper = np.full_like(at, -np.inf), np.zeros_like(at)
-        lower, upper = (
-            np.where(np.isnan(lower), -np.inf, lower),
-            np.where(np.isnan(upper), 0, upper),
-        )
-        ends = (lower, -self.infinite_rounding), (upper, self.infinite_rounding)
-        found = (np.minimum(np.logaddexp(x, self.log_infinite + y), 0.0) for x, y in ends)
-        return Reading(*found, unit + np.log(fall))
+        lower = self._with_infinite(np.where(np.isnan(lower), -np.inf, lower), -1.0)
+        upper = self._with_infinite(np.where(np.isnan(upper), 0.0, upper), 1.0)
+        return Reading(lower, upper, unit + np.log(fall))
+
+    def _with_infinite(self, finite: Any, side: float) -> Any:
+        """A bound on log delta with infinite losses, rounded to a side."""
+        infinite = self.log_infinite + side * self.infinite_rounding
+        return np.minimum(np.logaddexp(finite, infinite), 0.0)
 
     def _slack(self, mass: Any, profile: Any) -> tuple[Any, Any]:
         """Misplaced tilted mass, and the error of delta by it and `profile`, in units of e^U."""
