@@ -168,7 +168,7 @@ def test_one_epsilon_is_one_lane(monkeypatch):
 
     monkeypatch.setitem(divergences._UPPER, "log delta", counted)
     batch = Batch(released(dp.Laplace(3.0)).terms, np.array([1.0]))
-    divergences.engine("log delta").concrete(batch, unknown(batch.values), 1)
+    divergences.engine("log delta").solve(batch, unknown(batch.values), 1)
     assert lanes == [(1,)]
 
 

@@ -1,7 +1,5 @@
 """epsilon: finite wherever log delta is, no more than searches and no sampling need."""
 
-import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +9,6 @@ import references
 from compilations import counted
 
 import jaxdp as dp
-from jaxdp.accountant import engines, evaluate
-from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
 
 pytestmark = pytest.mark.float64
 
@@ -216,25 +212,8 @@ def test_tradeoffs_of_known_compositions_are_below_and_near(loss):
     loss = loss()
     rates = np.array([0.0, 1e-12, 1e-3, 0.2, 0.5, 0.9, 1.0])
     near = np.asarray(loss.tradeoff(rates))
-    inside = np.asarray(jax.jit(loss.tradeoff)(rates))
-    np.testing.assert_allclose(near, inside, atol=1e-9)
-    rough = functools.partial(evaluate.rough_log_delta, loss.terms, loss.both)
-    picture = np.asarray(tradeoff_by_lines(rough, rates, (), 1e-4))
-    assert np.all(picture <= inside + 1e-9)
-    np.testing.assert_allclose(picture, inside, atol=1e-4)
+    searched = np.asarray(dp.risk.tradeoff_of_profile(loss.log_delta, rates))
+    np.testing.assert_allclose(near, searched, atol=1e-9)
+    np.testing.assert_array_equal(jax.jit(loss.tradeoff)(rates), near)
     one = loss.tradeoff(0.2)
     np.testing.assert_allclose(one, near[3], atol=1e-9)
-
-
-def test_the_search_of_traced_smooth_losses_reads_a_contour():
-    """One phase or two: not the end of the losses, which bounds nothing below it."""
-
-    def phase(scale):
-        mechanism = dp.Mechanism(dp.Gaussian(scale), 1.0, 0.02, "replace_one")
-        return 50 * dp.privacy_loss(mechanism)
-
-    for loss in (phase(1.0), phase(1.0) + phase(2.0)):
-        steps = engines.steps_of("epsilon", loss.terms, is_concrete=False)
-        (search,) = (step.engine for step in steps if step.row.engine == "search")
-        traced: Any = search.traced
-        assert traced.args[0].row.engine == "laws"

@@ -67,7 +67,7 @@ def bracket(question, loss, values):
     if question == "epsilon":
         known = LogBounds(known.upper, np.full(len(values), 50.0))
     with np.errstate(all="ignore"):
-        return by_number.engine(question).concrete(batch(loss, values), known, 1)
+        return by_number.engine(question).solve(batch(loss, values), known, 1)
 
 
 @pytest.mark.parametrize("large", LAWS, ids=str)

@@ -238,13 +238,13 @@ def test_a_whole_number_at_the_end_of_the_bracket():
 
 
 def test_settled_entries_of_a_batch_ask_no_engine(monkeypatch):
-    lanes, evaluated = [], contour._bounds
+    lanes, evaluated = [], contour._stage
 
-    def counted(question, stage, batch, *rest):
+    def counted(question, stage, with_slopes, batch, *rest):
         lanes.append(batch.value.size)
-        return evaluated(question, stage, batch, *rest)
+        return evaluated(question, stage, with_slopes, batch, *rest)
 
-    monkeypatch.setattr(contour, "_bounds", counted)
+    monkeypatch.setattr(contour, "_stage", counted)
 
     def build(scale):
         mechanism = dp.Mechanism(dp.Gaussian(scale), 1.0, 0.01, "remove")
@@ -263,13 +263,13 @@ def test_settled_entries_of_a_batch_ask_no_engine(monkeypatch):
 
 
 def test_a_batch_of_budgets_is_searched_from_its_neighbours(monkeypatch):
-    lanes, evaluated = [], contour._bounds
+    lanes, evaluated = [], contour._stage
 
-    def counted(question, stage, batch, *rest):
+    def counted(question, stage, with_slopes, batch, *rest):
         lanes.append(batch.value.size)
-        return evaluated(question, stage, batch, *rest)
+        return evaluated(question, stage, with_slopes, batch, *rest)
 
-    monkeypatch.setattr(contour, "_bounds", counted)
+    monkeypatch.setattr(contour, "_stage", counted)
     epsilon = np.geomspace(0.5, 4.0, 24)[::-1].reshape(2, 12)
 
     def least(epsilon):
