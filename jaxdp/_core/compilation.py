@@ -28,25 +28,15 @@ _SOONER = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level
 # Numbers in the arguments of a call up to which NumPy computes. measured: a compilation costs as
 # much
 FEW_NUMBERS = 2**20
-# Lanes of a contour up to which NumPy computes. measured: a compilation costs as much as a hundred
-MOST_LANES = 128
 
 
 def jitted(function: Callable[..., Any], static_argnums: int | tuple[int, ...] = ()) -> Any:
     """`jax.jit`; few known numbers are computed by NumPy."""
-    return _by_size(function, jax.jit(function, static_argnums=static_argnums), None)
+    return _by_size(function, jax.jit(function, static_argnums=static_argnums))
 
 
-def compiled(
-    function: Callable[..., Any],
-    static_argnums: int | tuple[int, ...] = (),
-    lanes: int | None = None,
-) -> Any:
-    """`jitted`, which for known values does without what XLA's CPU backend spends most of it on.
-
-    `lanes`: NumPy computes known arguments with at most as many entries along the first axis of the
-    first array, whatever else they hold.
-    """
+def compiled(function: Callable[..., Any], static_argnums: int | tuple[int, ...] = ()) -> Any:
+    """`jitted`, which for known values does without what XLA's CPU backend spends most of it on."""
     traced = jax.jit(function, static_argnums=static_argnums)
 
     @functools.cache
@@ -64,7 +54,7 @@ def compiled(
         with outside_traces():
             return one_at_a_time(sooner(default_platform()), args)
 
-    return _by_size(function, call, lanes)
+    return _by_size(function, call)
 
 
 class _OneAtATime:
@@ -86,9 +76,7 @@ class _OneAtATime:
             return result
 
 
-def _by_size(
-    function: Callable[..., Any], program: Callable[..., Any], lanes: int | None
-) -> Callable[..., Any]:
+def _by_size(function: Callable[..., Any], program: Callable[..., Any]) -> Callable[..., Any]:
     """The function of few known numbers, its program of others."""
 
     def takes(leaves: list[Any]) -> bool:
@@ -96,8 +84,6 @@ def _by_size(
             return True
         if is_tracing():  # A function among the arguments may read what is traced.
             return False
-        if lanes is not None:
-            return leaves[0].shape[0] <= lanes
         return sum([getattr(x, "size", 1) for x in leaves]) <= FEW_NUMBERS
 
     @functools.wraps(function)

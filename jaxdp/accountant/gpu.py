@@ -103,7 +103,7 @@ def _in_packs(query: Query, step: Step, lines: Any, result: _Result) -> _Result:
     size, levels = lines[1].shape[0], xp.asarray(step.row.levels)
     pack = min(_PACK, size)
 
-    def candidates(state: tuple[_Result, Index]) -> Bools:
+    def candidates(state: tuple[_Result, Any]) -> Bools:
         """Wide lanes with a level left, in the worse direction first."""
         result, following = state
         masks = goes_on(step, query.width, result.bounds, query.directions)
@@ -111,7 +111,7 @@ def _in_packs(query: Query, step: Step, lines: Any, result: _Result) -> _Result:
         has_first = xp.any(first.reshape(query.directions, -1), axis=0)
         return xp.where(xp.tile(has_first, query.directions), first, others)
 
-    def go_on(state: tuple[_Result, Index]) -> tuple[_Result, Index]:
+    def go_on(state: tuple[_Result, Any]) -> tuple[_Result, Any]:
         result, following = state
         is_wide = candidates(state)
         least = xp.min(xp.where(is_wide, following, len(step.row.levels)))

@@ -87,7 +87,7 @@ def _known(solve: Callable[..., LogBounds], terms: Terms, table: Table, values: 
     parameters = table.number, table.largest, table.smallest, table.log_finite, table.drift
     bad = any(np.any(np.isnan(x) & (table.number != 0)) for x in parameters) | np.isnan(values)
     with kernel():
-        return (np.where(bad, np.nan, x) for x in solve(terms, table, values))
+        return [np.where(bad, np.nan, x) for x in solve(terms, table, values)]
 
 
 def _log_bounds(points: int, terms: Terms, table: Table, epsilon: Any) -> LogBounds:

@@ -15,7 +15,7 @@ Lanes that hold a NaN, or that an engine refuses, are NaN: a callback must not r
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -26,9 +26,10 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from jaxdp._core import checks
+from jaxdp._core.devices import default_platform
 from jaxdp._core.namespace import xp
 from jaxdp._core.precision import opened
-from jaxdp._core.tracing import kernel
+from jaxdp._core.tracing import kernel, outside_traces
 from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import derivatives, gpu
 from jaxdp.accountant.batch import Batch
@@ -37,6 +38,9 @@ from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.runner import StopWhen, in_turn
 from jaxdp.accountant.steps import Query, directed, worse
 
+# Concrete lanes from which on the default device, if it is a GPU, evaluates them. chosen: a batch
+# that its host takes seconds for, as the program takes to compile
+_MANY = 2**12
 _NOT_EXPORTED = (
     "jax.export cannot store this program: its privacy bounds are computed by Python on the host. "
     "Compute them outside of the function and pass the numbers in; DP-SGD and single releases can "
@@ -51,7 +55,10 @@ def answered(
     shape = xp.broadcast_shapes(values.shape, *(term.shape for term in terms))
     if checks.all_concrete(terms, values):
         lanes = _laid_out(shape, *jax.tree.map(np.asarray, (terms, values)))
-        found = _of_host(query, (), lanes, _on_lanes(stop_when, shape))
+        if default_platform() == "gpu" and math.prod(shape) >= _MANY and query.on_gpu:
+            found = _by_device(query, lanes)
+        else:
+            found = _of_host(query, (), lanes, _on_lanes(stop_when, shape))
     else:
         leaves, structure = jax.tree.flatten(_laid_out(shape, terms, values))
         still = (False,) * len(leaves)
@@ -102,6 +109,23 @@ def _of_host(
         return [*(found if query.narrowed is None else query.narrowed(lanes, found)), *slopes]
 
 
+def _by_device(query: Query, lanes: tuple[Terms, Any]) -> list[Any]:
+    """Bounds of concrete lanes from the program for the default device."""
+    leaves, structure = jax.tree.flatten(lanes)
+    size = leaves[0].shape[0]
+    # The last lane fills the batch to a power of two, so that few sizes are compiled.
+    at = np.minimum(np.arange(1 << (size - 1).bit_length()), size - 1)
+    with opened(), outside_traces():
+        found = _program(query, structure)(*(x[at] for x in leaves))
+        return [np.asarray(x)[:size] for x in found]
+
+
+@lru_cache(32)
+def _program(query: Query, structure: Any) -> Any:
+    still = (False,) * structure.num_leaves
+    return jax.jit(partial(_answer.bind, query=query, structure=structure, moving=still))
+
+
 def _known(*leaves: Any, query: Query, structure: Any, moving: tuple[bool, ...]) -> list[Any]:
     """The host's answer for the primitive: NaN where a lane holds NaN or is refused."""
     with opened():
@@ -136,8 +160,20 @@ def _evaluated(*leaves: Any, **params: Any) -> list[Any]:
 def _called_back(*leaves: Any, is_export: bool, **params: Any) -> list[Any]:
     if is_export:
         raise ValueError(_NOT_EXPORTED)
-    types = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in _types(*leaves, **params)]
-    return list(jax.pure_callback(partial(_known, **params), types, *leaves))
+    are_wide = [x.dtype == np.float64 for x in leaves]
+
+    def call(*given: Any) -> list[Any]:
+        pairs = zip(map(np.asarray, given), are_wide, strict=True)
+        numbers = (x.view(np.float64)[..., 0] if is_wide else x for x, is_wide in pairs)
+        return [x[..., None].view(np.uint32) for x in _known(*numbers, **params)]
+
+    # A callback runs in a thread with its own setting of float64, to which JAX rounds arguments.
+    # Words of 32 bits are the same in every setting.
+    words = [jax.ShapeDtypeStruct((*x.shape, 2), np.uint32) for x in _types(*leaves, **params)]
+    pairs = zip(leaves, are_wide, strict=True)
+    given = (jax.lax.bitcast_convert_type(x, np.uint32) if wide else x for x, wide in pairs)
+    found = jax.pure_callback(call, words, *given)
+    return [jax.lax.bitcast_convert_type(x, np.float64) for x in found]
 
 
 def _on_gpu(*leaves: Any, is_export: bool, **params: Any) -> list[Any]:

@@ -1,6 +1,5 @@
 """epsilon: finite wherever log delta is, no more than searches and no sampling need."""
 
-
 import jax
 import jax.numpy as jnp
 import numpy as np

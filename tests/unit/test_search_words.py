@@ -43,4 +43,3 @@ def test_the_page_of_gpus_has_the_sizes_of_the_engine():
     assert "1.9 mb | 1,024" in PAGES["gpu"]
     assert engine.at_once(engine.LONG, engine.LONG.nodes) == 1024
     assert engine.MEMORY["gpu"] == 2 * 2**30
-
