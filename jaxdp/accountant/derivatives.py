@@ -38,6 +38,9 @@ _ONE_SIDED = (1.5, np.array([0.5, -2.0, 0.0, 0.0])), (-1.5, np.array([0.0, 0.0, 
 _SMOOTH = 0.1
 # Second difference of a bound that is rounding alone, over the bound. chosen
 _ROUNDING = 1e-10
+# Numbers that move up to which bounds are differences. Of more, the slopes are those of the last
+# engine with `Tangents` that lowered the bound. chosen: four answers for each number
+_FEW_COLUMNS = 8
 _MOST_RELEASES = 2**14  # of one call. chosen: their arrays take some 100 MB
 
 
@@ -53,11 +56,15 @@ class _Source(NamedTuple):
 class _Sources:
     """The engines that gave the upper bounds of lanes."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, columns: int) -> None:
         self.all: list[_Source] = []
         self.of_lane = np.full(size, -1)
+        self._has_many = columns > _FEW_COLUMNS
 
     def __call__(self, engine: Engine, lanes: np.ndarray, before: LogBounds, level: Any) -> None:
+        if self._has_many and engine.tangents is None:
+            is_first = self.of_lane[lanes] < 0
+            lanes, before = lanes[is_first], of_numpy(*(x[is_first] for x in before))
         self.of_lane[lanes] = len(self.all)
         self.all.append(_Source(engine, lanes, before, level))
 
@@ -90,7 +97,8 @@ def answered(
     leaves, structure = jax.tree.flatten(lanes)
     moved = _Moved(leaves, structure, moving)
     batch = Batch.of_concrete(*directed(*lanes, query.both))
-    sources = _Sources(batch.values.shape[0])
+    columns = sum(x[0].size for x, moves in zip(leaves, moving, strict=True) if moves)
+    sources = _Sources(batch.values.shape[0], columns)
     found = in_turn(steps, query.width, query.directions, batch, record=sources)
     upper = np.asarray(found.upper).reshape(query.directions, -1)
     direction = np.argmax(upper, axis=0)

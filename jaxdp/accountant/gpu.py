@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Bools, Index, Lanes
+from jaxdp._core.types import Bools, Lanes
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import Terms
