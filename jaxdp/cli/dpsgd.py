@@ -1,6 +1,7 @@
 """`jaxdp epsilon | delta | calibrate | statement`: a training by DP-SGD, or releases of noises."""
 
 import dataclasses
+import json
 from typing import Annotated, Any, Literal
 
 import typer
@@ -126,11 +127,19 @@ def statement(
         bool, typer.Option("--proof", help="Add a line: proved in ball arithmetic or not.")
     ] = False,
 ) -> None:
-    """Print the guarantee of a DP-SGD training and its conditions, in plain words."""
+    """Print the guarantee of a DP-SGD training and its conditions, in plain words.
+
+    With --json the object also holds the privacy loss, and jaxdp verify takes it.
+    """
     inputs = {"noise_multiplier": noise_multiplier, "delta": delta}
     asked = {**inputs, "proof": True} if proof else inputs
     found = exit_on_error("statement", lambda: _answer("statement", asked, training))
     answer = {**found._asdict(), "statement": str(found)}
+    if training.as_json:
+        from jaxdp.dpsgd.phase import training_of
+
+        loss = training_of(noise_multiplier, training.schedule).privacy_loss
+        answer["loss"] = json.loads(loss.to_json())
     _show(inputs, training, answer, wrapped(str(found)))
 
 

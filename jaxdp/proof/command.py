@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxdp.proof.decision import POINTS, verify
+from jaxdp.proof.schema import unique
 
 # Exit statuses.
 _STATUS = {True: 0, False: 1, None: 3}
@@ -23,9 +24,9 @@ def run(
     """
     text = Path(file).read_text(encoding="utf-8")
     try:
-        body = json.loads(text, parse_float=str, parse_int=str)
+        body = json.loads(text, parse_float=str, parse_int=str, object_pairs_hook=unique)
     except (RecursionError, ValueError) as error:
-        raise ValueError(f"{file} must be JSON") from error
+        raise ValueError(f"{file} must be JSON: {error}") from error
     if isinstance(body, dict) and "loss" in body:
         epsilon = epsilon or body.get("epsilon")
         delta = delta or body.get("delta")
@@ -46,4 +47,7 @@ def run(
 def _number(text: Any) -> Any:
     """Hexadecimal text is a float, decimal text is exact."""
     is_hexadecimal = isinstance(text, str) and "0x" in text.lower()
-    return float.fromhex(text) if is_hexadecimal else text
+    try:
+        return float.fromhex(text) if is_hexadecimal else text
+    except OverflowError as error:
+        raise ValueError(f"a number must be finite, got {text!r}") from error

@@ -97,6 +97,8 @@ def _exact(name: str, number: Any) -> Fraction:
     """The number without rounding, of any type that has an exact ratio."""
     try:
         exact = number.item() if hasattr(number, "item") else number  # one element of an array
+        if isinstance(exact, bool):
+            raise ValueError
         if isinstance(exact, str | Decimal):
             if len(str(exact).lower().partition("e")[2].lstrip("+-0")) > _EXPONENT_DIGITS:
                 raise OverflowError

@@ -101,6 +101,19 @@ def test_words_and_comparisons(run):
     assert fields["statement"] == str(text)
 
 
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_a_statement_is_proved_as_it_is_printed(run, tmp_path, relation):
+    asked = ["statement", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING]
+    path = tmp_path / "statement.json"
+    path.write_text(run(*asked, "--relation", relation, "--json").stdout)
+    done = run("verify", str(path), "--json")
+    assert (done.exit_code, json.loads(done.stdout)["proved"]) == (0, True)
+    fields = json.loads(path.read_text())
+    assert dp.PrivacyLoss.from_json(json.dumps(fields["loss"])).relation == relation
+    smaller = run("verify", str(path), "--epsilon", str(0.99 * fields["epsilon"]))
+    assert smaller.exit_code == 1
+
+
 def test_unknown_options_are_bad_use(run):
     assert run("epsilon", "--nosuch").exit_code == 2
     asked = ["epsilon", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING]

@@ -170,6 +170,22 @@ def test_bad_numbers(epsilon, delta, words):
         dp.verify(dp.privacy_loss(dp.PureDP(0.5)), epsilon, delta)
 
 
+def test_bad_files_end_in_a_sentence(files):
+    """No traceback, and no repeated key, of which readers see the first."""
+    for content, words in (
+        ('{"loss": LOSS, "epsilon": "0x1p99999", "delta": "1e-5"}', "finite"),
+        ('{"loss": LOSS, "epsilon": true, "delta": "1e-5"}', "epsilon must be"),
+        ('{"loss": LOSS, "epsilon": [1], "delta": "1e-5"}', "epsilon must be"),
+        ('{"loss": LOSS, "epsilon": 9, "epsilon": 1, "delta": "1e-5"}', "keys must differ"),
+        ('{"loss": null, "epsilon": 9, "delta": "1e-5"}', "statement must hold"),
+        ('{"loss": LOSS}', "epsilon must be given"),
+    ):
+        path = files / "bad.json"
+        path.write_text(content.replace("LOSS", LOSS.to_json()))
+        with pytest.raises(ValueError, match=words):
+            command.run(str(path), None, None, None, False)
+
+
 def test_changed_text_is_refused():
     text = dp.privacy_loss(dp.PureDP(0.5)).to_json()
     for bad in ("", "[]", text.replace("0x1.0000000000000p-1", "0x1.0000000000000p-2")):

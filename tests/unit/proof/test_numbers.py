@@ -24,7 +24,9 @@ def test_numbers_are_not_rounded(exact):
     assert proof.proved is (value >= Fraction(pure))
 
 
-@pytest.mark.parametrize("bad", [None, [0.1], np.ones(2), 1j, Decimal("NaN"), "1e999999999", "1/0"])
+@pytest.mark.parametrize(
+    "bad", [None, True, [0.1], np.ones(2), 1j, Decimal("NaN"), "1e999999999", "1/0"]
+)
 def test_what_is_no_number_is_refused(bad):
     with pytest.raises(ValueError, match="epsilon must be a finite number"):
         dp.verify(TENTH, bad, 0.1)
