@@ -42,7 +42,7 @@ from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.estimators.names import listed, without_numbers
 from jaxdp.estimators.parts import private_fits
-from jaxdp.estimators.record import FitRecord, record_of, text_of
+from jaxdp.estimators.record import text_of
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -129,7 +129,8 @@ class DPEstimator(_base.BaseEstimator):
     guarantee_: Drawn = dataclasses.field(init=False)
     # Description of `guarantee_` in words, with its assumptions.
     privacy_text_: str = dataclasses.field(init=False)
-    _fit_record: FitRecord = dataclasses.field(init=False)
+    # As it was at the last `fit`: parameters may change after it.
+    _fitted_relation: str | None = dataclasses.field(init=False)
 
     def _budget(self) -> Budget:
         """epsilon in (0, inf], delta in [0, 1), each one concrete number."""
@@ -159,7 +160,7 @@ class DPEstimator(_base.BaseEstimator):
         self.guarantee_ = guarantee if is_private else Drawn(GDP(np.inf))
         text = text_of(self, guarantee, is_private, self._is_seeded())
         self.privacy_text_ = f"{text}; {note}" if note else text
-        self._fit_record = record_of(self)
+        self._fitted_relation = getattr(self, "relation", None)
 
     def _is_seeded(self) -> bool:
         return isinstance(self.random_state, int | np.integer)
@@ -274,21 +275,19 @@ def total_privacy(*fitted: Any) -> Drawn:
     """Total cost of fitted estimators that saw the same records, their parts added up.
 
     Args:
-        fitted: private estimators of this package; pipelines and column transformers of them;
-            one-vs-rest, multi-output, voting and bagging without bootstrap, nested or not.
+        fitted: private estimators of this package; pipelines and column transformers of them.
 
     Returns:
         A `Drawn`, the composition of all private fits. Each counts as if it had seen every record.
 
     Anything else raises `ValueError` with the reason: a search over parameters chooses by scores
-    without noise, stacking learns once more, a bootstrap repeats records, scikit-learn's own
-    scalers and models have no noise. Steps that learn nothing cost nothing: `PublicScaler`,
-    encoders with given categories, a `SimpleImputer` of a constant that keeps empty features,
-    transformers that need no fit (your word is taken for a `FunctionTransformer`). Labels that
-    `classes` does not name are assumed to be public, in each bag too. Parameters of private
-    estimators and of ensembles may change after `fit`, those of other steps must not. Bagging gives
-    each part an integer `random_state`, and `fit` warns: anyone who guesses it can subtract the
-    noise.
+    without noise, an ensemble of scikit-learn may repeat records, and its scalers and models have
+    no noise. Voting and one-vs-rest fit each part once on all records: pass
+    `*ensemble.estimators_`. Steps that learn nothing cost nothing: `PublicScaler`, encoders with
+    given categories, a `SimpleImputer` of a constant that keeps empty features, transformers that
+    need no fit (your word is taken for a `FunctionTransformer`). Labels that `classes` does not
+    name are assumed to be public. Parameters of private estimators may change after `fit`, those of
+    other steps must not.
 
     >>> import jaxdp as dp
     >>> from jaxdp.estimators import DPStandardScaler, total_privacy

@@ -1,8 +1,8 @@
-"""Private fits inside a fitted estimator, if its cost is the sum of theirs.
+"""Private fits inside a fitted pipeline, whose cost is the sum of theirs.
 
-An ensemble costs the sum of its parts if each part saw each record at most once and nothing else
-was learned from the records. That is known of the classes named here, and of no other: subclasses
-may do anything. Sampling without replacement (`max_samples`) is not credited.
+A pipeline fits each of its steps once, on all records. An ensemble of scikit-learn may repeat
+records, make fits that it does not keep, or learn once more from the predictions: it is refused,
+and so is a subclass, which may do anything.
 """
 
 from __future__ import annotations
@@ -13,27 +13,11 @@ from typing import Any
 from jaxdp._core import checks
 from jaxdp.guarantee.drawn import Drawn
 
-# scikit-learn's ensembles that fit each of `estimators_` once, on all records or on some of them.
-_ADDED_UP = (
-    *("OneVsRestClassifier", "MultiOutputClassifier", "MultiOutputRegressor"),
-    *("VotingClassifier", "VotingRegressor", "BaggingClassifier", "BaggingRegressor"),
-)
-# Reasons why an ensemble's cost is not the sum of its parts.
-_CHAIN = "with cross-validation it makes fits that it does not keep"
-_STACKING = "its final estimator learns from predictions for the records, without noise"
-_REASONS = {
-    "StackingClassifier": _STACKING,
-    "StackingRegressor": _STACKING,
-    "OneVsOneClassifier": "each fit reveals the number of records of its two classes",
-    "ClassifierChain": _CHAIN,
-    "RegressorChain": _CHAIN,
-    "_ConstantPredictor": "it reveals whether every record is of one class",
-}
 _PUBLIC_ENCODERS = ("OneHotEncoder", "OrdinalEncoder")
 
 
 def private_fits(estimator: Any) -> list[Any]:
-    """One fitted private estimator, or those within an ensemble; `ValueError` where unknown."""
+    """One fitted private estimator, or those within a pipeline; `ValueError` where unknown."""
     if isinstance(getattr(estimator, "guarantee_", None), Drawn):
         return [estimator]
     name = _name_in_sklearn(estimator)
@@ -41,11 +25,6 @@ def private_fits(estimator: Any) -> list[Any]:
         return _of_all(step for _, step in estimator.steps)
     if name == "ColumnTransformer" and hasattr(estimator, "transformers_"):
         return _of_all(step for _, step, _ in estimator.transformers_)
-    if name in _ADDED_UP and hasattr(estimator, "estimators_"):
-        fits = _of_all(estimator.estimators_)
-        if hasattr(estimator, "bootstrap"):
-            _require_no_repeats(estimator, fits)
-        return fits
     if _learns_nothing(estimator, name):
         return []
     raise ValueError(f"fitted holds a {type(estimator).__name__}{_reason(estimator)}")
@@ -59,39 +38,6 @@ def _name_in_sklearn(estimator: Any) -> str:
     """Name of the class if it is one of scikit-learn's own, else ""."""
     kind = type(estimator)
     return kind.__name__ if kind.__module__.partition(".")[0] == "sklearn" else ""
-
-
-def _require_no_repeats(ensemble: Any, fits: list[Any]) -> None:
-    """Bags must hold each record at most once, and differ as the records do.
-
-    Each fit has a record of the bags that it was in: the parameters may have changed since.
-    """
-    kind = type(ensemble).__name__
-    records = [fit._fit_record for fit in fits if hasattr(fit, "_fit_record")]
-    if len(records) < len(fits) or not all(record.bags for record in records):
-        raise ValueError(
-            f"fitted holds a {kind} whose parts do not say how `fit` drew their records: pass the "
-            "parts instead, if no record was repeated"
-        )
-    if any(bootstrap for record in records for bootstrap, _ in record.bags):
-        raise ValueError(
-            f"fitted holds a {kind} with bootstrap=True: a bag may hold a record several times, "
-            "and its fit costs as often what its guarantee_ states. Fit it with bootstrap=False"
-        )
-    if getattr(ensemble, "_sample_weight", None) is not None:
-        raise ValueError(
-            f"fitted holds a {kind} fitted with sample_weight: weights decide which records are "
-            "in a bag. Fit it without them"
-        )
-    if any(
-        record.relation == "add_remove" and not all(is_whole for _, is_whole in record.bags)
-        for record in records
-    ):
-        raise ValueError(
-            f"fitted holds a {kind} fitted with a part of the records (max_samples) and "
-            'relation="add_remove": a record that is added takes the place of another one in a '
-            'bag. Fit its parts with relation="replace_one", or on all records'
-        )
 
 
 def _learns_nothing(step: Any, name: str) -> bool:
@@ -143,7 +89,7 @@ def _learned_by_imputer(imputer: Any) -> str:
 
 def _reason(estimator: Any) -> str:
     """Reason why the cost of an estimator is unknown, and a remedy."""
-    name = type(estimator).__name__
+    name = _name_in_sklearn(estimator)
     if hasattr(estimator, "cv_results_"):
         folds = getattr(estimator, "n_splits_", 1)
         fits = len(estimator.cv_results_["params"]) * folds + bool(estimator.refit)
@@ -152,19 +98,17 @@ def _reason(estimator: Any) -> str:
             "which no guarantee holds. Search on public records and fit once; or, where no score "
             f"is used, count {fits} times guarantee_"
         )
-    if name in _REASONS:
-        return f": {_REASONS[name]}, so that its cost is not the sum of its parts"
-    if _name_in_sklearn(estimator) == "SimpleImputer" and estimator.strategy == "constant":
+    if name == "SimpleImputer" and estimator.strategy == "constant":
         return f", which learns from the records {_learned_by_imputer(estimator)}"
-    if getattr(estimator, "costs_privacy", name in (*_ADDED_UP, "ColumnTransformer")):
+    if getattr(estimator, "costs_privacy", name == "ColumnTransformer"):
         return " that is not fitted: fit it first"
     settings = estimator.get_params().values() if hasattr(estimator, "get_params") else ()
-    around = any(hasattr(value, "costs_privacy") for value in settings)
-    if around or hasattr(estimator, "estimators_"):
+    if any(hasattr(value, "costs_privacy") for value in settings) or hasattr(
+        estimator, "estimators_"
+    ):
         return (
             " around private estimators, and how often they saw a record is unknown: pass the "
-            "fitted estimators inside, each as often as it was fitted; or use one-vs-rest, "
-            "multi-output, voting or bagging without bootstrap"
+            "fitted estimators inside, each as often as it was fitted to a record"
         )
     return (
         ", which learns from the records without noise: use DPStandardScaler or PublicScaler, or "

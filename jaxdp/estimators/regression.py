@@ -144,7 +144,7 @@ class PenalisedRegressor(DPMomentsEstimator, LinearRegressor):
         neighbours = {
             "replace_one": "one record replaced by another; how many there are is public",
             "add_remove": "one record added or removed; how many there are is taken as public",
-        }[self._fit_record.relation or "replace_one"]
+        }[self._fitted_relation or "replace_one"]
         return (
             f"Guarantee: {text}.\nNeighbours: {neighbours}.\nSolver: {solver}.\nConditions: bounds "
             "and parameters are public, and were not chosen by results on the records."
