@@ -8,19 +8,19 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
   Gaussians, which compose to one release.
 * `contour` inverts the moment generating function along a vertical line, a whole batch at once. It
   reads rows, not pairs: sampled Gaussians on complex nodes, or any other loss on the nodes of a
-  `Table`. One small program for each kind of pair fills the table with losses and masses, by
-  quadrature of the density between its kinks (`tables`, `dominating_pair`). If many concrete
-  epsilons, or deltas, belong to one loss, a few contours serve all of them (`contour.by_loss`).
+  `Table`, which each kind of pair fills with losses and masses by quadrature of the density between
+  its kinks (`tables`, `dominating_pair`). If many epsilons, or deltas, belong to one loss, a few
+  contours serve all of them (`contour.by_loss`).
 * `grid` places chord masses of the privacy profiles (`masses`) on a grid (`window`, which reads the
   table) and multiplies them by one FFT (`convolution`). The lower bound comes from a coupling.
-  Losses on a lattice are exact. Concrete values of one loss share grids (`grid`), and read
-  them from sums over all masses (`convolution`).
+  Losses on a lattice are exact. Values of one loss share grids.
 * `ends` bounds delta by the largest finite loss and the probability of an infinite one, and by one
-  Gaussian between the farthest means of mixtures of Gaussians, beside any engine. `inverse` bounds
-  epsilon where an engine's own inverse is wide, by a search and by Chernoff's bound.
+  Gaussian between the farthest means of mixtures of Gaussians, beside any engine.
+* `inverse` finds the epsilons of all engines, from bounds on log delta at epsilons.
 * `divergences` bounds delta and epsilon by Renyi divergences, after all other engines.
-* `evaluate` answers a batch of any shape, in the worse direction. `runner` lays out its lanes (a
-  `batch`, whose different losses are tabulated once) and runs the `steps` of the decision table in
-  turn: concrete lanes in pieces, by NumPy or a compiled program, and traced lanes in packs
-  (`traces`). `tables` reports a law that contradicts itself.
+* `evaluate` answers a batch of any shape, in the worse direction. `primitive` lays out its lanes (a
+  `batch`, whose different losses are tabulated once) and brings them to the host from inside of any
+  transformation. `runner` runs the `steps` of the decision table in turn, in NumPy, and
+  `derivatives` has the slopes. `gpu` is what a program for a GPU computes by itself. `tables`
+  reports a law that contradicts itself.
 """

@@ -43,8 +43,8 @@ from jaxdp.accountant.steps import Query, directed, worse
 _MANY = 2**12
 _NOT_EXPORTED = (
     "jax.export cannot store this program: its privacy bounds are computed by Python on the host. "
-    "Compute them outside of the function and pass the numbers in; DP-SGD and single releases can "
-    'be exported for platforms=["cuda"]'
+    "Compute them outside of the function and pass the numbers in; sampled Gaussians, as in "
+    'DP-SGD, can be exported for platforms=["cuda"]'
 )
 
 
