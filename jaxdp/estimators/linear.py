@@ -5,28 +5,41 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, estimator
-from jaxdp.estimators.scales import DPMeasuringEstimator, Given, Measured, warn_of_little
+from jaxdp.estimators.scales import DPMeasuringEstimator, Given, Measured, split, warn_of_little
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.solvers import coordinate_descent
 from jaxdp.solvers.coordinate_descent import GreedyPlan, Plan
 from jaxdp.solvers.coordinate_descent.defaults import DEVIATIONS
-from jaxdp.solvers.penalties import Penalty
-from jaxdp.solvers.problems import Problem, regression
+from jaxdp.solvers.penalties import L1, L2, Penalty
+from jaxdp.solvers.problems import Problem, Smoothness, bounded_smoothness, regression
 
 _base = checks.extra("sklearn.base", "learn")
 
 # Passes of a fit without noise. chosen: columns of condition 100 converge to a thousandth
 _NOISELESS_PASSES = 1000
-# `jax.random.split`, compiled once: of a secure key it would be compiled in each fit.
-split = jax.jit(jax.random.split, static_argnums=1)
+
+
+def in_deviations(penalty: L1 | L2, scale: np.ndarray) -> Penalty:
+    """The penalty of raw coefficients, as one of the coefficients of columns over `scale`."""
+    strength = np.asarray(penalty.strength)
+    return L1(strength / scale) if isinstance(penalty, L1) else L2(strength / scale**2)
+
+
+def in_raw_units(records: Measured, loss: str) -> Measured:
+    """The same records in raw units: an elastic net of these has no form in deviations."""
+    intercept = len(records.smoothness.values) > len(records.scale)
+    values = bounded_smoothness(loss, records.scale, intercept=intercept).values
+    ones = np.ones_like(records.scale)
+    smoothness = Smoothness(values, records.smoothness.origin)
+    ranges = records.ranges._replace(unit=ones)
+    return records._replace(ranges=ranges, scale=ones, smoothness=smoothness)
 
 
 class LinearRegressor(_base.RegressorMixin, DPEstimator):
@@ -109,7 +122,16 @@ class DPLinearEstimator(DPMeasuringEstimator):
         self.plan_ = plan
         self.n_iter_ = 1 if isinstance(plan, GreedyPlan) else plan.sequence.shape[0]
         weights, constant = (theta[:-1], theta[-1]) if problem.intercept else (theta, 0.0)
+        weights = weights / records.scale
         return weights, float(constant + records.target_center - weights @ records.ranges.center)
+
+    def _own_clip(self, records: Measured) -> Any:
+        """`clip`, which is in the units of the columns, in deviations."""
+        values, unit = np.asarray(records.smoothness.values), records.scale
+        unit = np.append(unit, np.ones(len(values) - len(unit)))
+        if np.ndim(self.clip):
+            return self.clip / unit
+        return self.clip * float(np.sqrt(values.sum() / (values * unit**2).sum()))
 
     def _scaled_by(self) -> str:
         """Error message if the user chose neither step nor clip."""
@@ -140,7 +162,7 @@ class DPLinearEstimator(DPMeasuringEstimator):
         return coordinate_descent.plan(
             budget,
             smoothness=smoothness,
-            clip=chosen.clip if self.clip is None else self.clip,
+            clip=chosen.clip if self.clip is None else self._own_clip(records),
             records=problem.offset.size,
             passes=chosen.passes,
             relation=self.relation,

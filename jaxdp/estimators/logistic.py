@@ -9,11 +9,12 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import composed, estimator
-from jaxdp.estimators.linear import DPLinearEstimator, split
+from jaxdp.estimators.linear import DPLinearEstimator
 from jaxdp.estimators.record import SEEDED
+from jaxdp.estimators.scales import split
 from jaxdp.guarantee.drawn import left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.solvers import lattice
+from jaxdp.solvers import lattice, scaling
 from jaxdp.solvers.coordinate_descent.defaults import MOST_PASSES
 from jaxdp.solvers.penalties import L1, L2
 
@@ -24,6 +25,8 @@ _multiclass = checks.extra("sklearn.utils.multiclass", "learn")
 # inversions
 _ROUNDED_DOWN = 1.0 - 1e-9
 
+# Samples of a column's scales at most. derived: two statistics, and histograms
+_SCALING_DRAWS = 2 + scaling.ROUNDS * scaling.BINS
 # What `DPLogisticRegression` takes; see there.
 PENALTIES = ("l2", "l1")
 
@@ -32,7 +35,8 @@ PENALTIES = ("l2", "l1")
 class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
     """min (1/n) sum log(1 + exp(-y_i (x_i w + b))) + alpha penalty(w), each class against the rest.
 
-    penalty: "l2" (alpha / 2 ||w||^2) or "l1" (alpha ||w||_1).
+    penalty: "l2" (alpha / 2 ||w||^2) or "l1" (alpha ||w||_1), with w in released deviations of the
+        columns, so that their units do not matter.
     classes: the labels, public; any other label in y raises `ValueError`. Without it they are taken
     from y, and you declare the set of labels public. Two classes take one fit. More classes take
     one each, against the rest, which compose exactly: with Gaussian noise each gets a k-th of the
@@ -97,7 +101,7 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         if not self._is_private():
             return np.inf, self.delta
         passes = MOST_PASSES if self.passes is None else self.passes
-        draws = fits * (passes * (coordinates + 1) + 2 * coordinates)
+        draws = fits * (passes * (coordinates + 1) + _SCALING_DRAWS * coordinates)
         budget = left_for_exact(budget, lattice.sampling_error(draws, self.release))
         if not self._is_gaussian():
             return float(budget.epsilon) / fits, float(budget.delta) / fits

@@ -9,14 +9,15 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
 from jaxdp.estimators.base import composed, estimator
-from jaxdp.estimators.linear import LinearRegressor, split
-from jaxdp.estimators.scales import Given, Measured, warn_of_little
+from jaxdp.estimators.linear import LinearRegressor, in_deviations, in_raw_units
+from jaxdp.estimators.scales import Given, Measured, split, warn_of_little
 from jaxdp.estimators.second_moments import DPMomentsEstimator, Units, penalty_of
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.solvers import coordinate_descent, moments
 from jaxdp.solvers.coordinate_descent.defaults import DEVIATIONS, greedy_defaults
+from jaxdp.solvers.penalties import L1, L2
 
 # What `DPLinearRegression` takes; see there.
 SOLVERS = ("auto", "moments", "coordinate_descent", "greedy")
@@ -26,6 +27,9 @@ _MOMENTS_FROM = 60.0
 # Deviations that features of moments are clipped to. chosen: beyond what released deviations are
 # off by; long rows are shortened, which moves no coefficient
 _MOMENTS_DEVIATIONS = 20.0
+# n mu / p from which coordinate descent clips features farther out, with its root, and by how much
+# at most. measured: heavy tails, sparse columns
+_WIDER_FROM, _MOST_WIDER = 30.0, 2.0
 # n mu / p below which coordinate descent is greedy. measured: signs, n 2,000, p 100; with 10 true
 # coefficients greedy has the higher R^2 up to 8, with 50 up to about 3
 _GREEDY_BELOW = 4.0
@@ -55,7 +59,7 @@ class PenalisedRegressor(DPMomentsEstimator, LinearRegressor):
         solver, reason = self._chosen(budget, *features.shape)
         self._warn_of_outside(features)
         given = Given(features, targets, "squared", self.target_bounds, solver == "greedy")
-        deviations = _MOMENTS_DEVIATIONS if solver == "moments" else DEVIATIONS
+        deviations = self._deviations(solver, budget, *features.shape)
         records = self._measured(given, budget, scaling_key, deviations)
         self._units = Units(records.ranges.center, *records[3:6])
         self.moments_ = self.coef_covariance_ = None
@@ -64,6 +68,10 @@ class PenalisedRegressor(DPMomentsEstimator, LinearRegressor):
             guarantee = self._release_moments(records, budget, noise_key)
             self.coef_, self.intercept_ = self._solved(self.moments_, penalty, self._units)
         else:
+            if isinstance(penalty, L1 | L2):
+                penalty = in_deviations(penalty, records.scale)
+            else:
+                records = in_raw_units(records, "squared")
             problem = self._problem(records, "squared", penalty, None)
             if solver == "greedy":
                 plan = self._greedy_plan(records, budget)
@@ -96,6 +104,14 @@ class PenalisedRegressor(DPMomentsEstimator, LinearRegressor):
         at_least = f"and n mu / p {rate:.3g}, at least {_GREEDY_BELOW:g}"
         return "coordinate_descent", f"{why}, {at_least}"
 
+    def _deviations(self, solver: str, budget: Budget, records: int, features: int) -> float:
+        """Deviations that features are clipped to, from public numbers: more where noise is low."""
+        if solver != "coordinate_descent" or not self._is_gaussian():
+            return _MOMENTS_DEVIATIONS if solver == "moments" else DEVIATIONS
+        mu = float(largest_gdp(budget).mu) * 2.0 / shift_factor(self.relation)
+        wider = float(np.sqrt(records * mu / features / _WIDER_FROM))
+        return DEVIATIONS * min(max(wider, 1.0), _MOST_WIDER)
+
     def _greedy_plan(self, records: Measured, budget: Budget) -> Any:
         """Thresholds and updates as given, or as `greedy_defaults` has them."""
         count, smoothness = len(records.targets), records.smoothness
@@ -107,7 +123,7 @@ class PenalisedRegressor(DPMomentsEstimator, LinearRegressor):
         return coordinate_descent.plan(
             budget,
             smoothness=smoothness,
-            clip=chosen.clip if self.clip is None else self.clip,
+            clip=chosen.clip if self.clip is None else self._own_clip(records),
             records=count,
             passes=1,
             updates=chosen.updates if self.passes is None else self.passes * size,

@@ -15,8 +15,8 @@ from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import estimator
-from jaxdp.estimators.linear import DPLinearEstimator, split
-from jaxdp.estimators.scales import Measured
+from jaxdp.estimators.linear import DPLinearEstimator
+from jaxdp.estimators.scales import Measured, split
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
@@ -120,7 +120,7 @@ class DPMomentsEstimator(DPLinearEstimator):
     def _scaled(self, records: Measured) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Rows, and blocks of (x, 1) and of targets, in units; without intercept there is no 1."""
         for rows, part in Columns(records.features).blocks():
-            part = records.ranges.of(part) / records.scale
+            part = records.ranges.of(part)
             ones = [np.ones(len(part))] * bool(self.fit_intercept)
             yield rows, np.column_stack([part, *ones]), records.targets[rows] / records.target_scale
 

@@ -75,16 +75,18 @@ class Columns(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """Ends that features are clipped to, and what is then subtracted; (p,) each."""
+    """Ends that features are clipped to, their centres and their units; (p,) each."""
 
     lower: np.ndarray
     upper: np.ndarray
     center: np.ndarray
+    unit: np.ndarray
 
     def of(self, features: np.ndarray) -> np.ndarray:
-        """Clipped and centred features."""
+        """Clipped features, measured from their centres in their units."""
         found = np.clip(features, self.lower, self.upper)
         found -= self.center
+        found /= self.unit
         return found
 
 
@@ -116,6 +118,7 @@ def _sparse_design(
         counts = np.diff(columns.indptr)
         ends = (np.repeat(end.astype(dtype), counts) for end in (ranges.lower, ranges.upper))
         np.clip(values, *ends, out=values)
+        values /= np.repeat(ranges.unit.astype(dtype), counts)
     if signs is not None:
         values *= signs[places]
     starts, records = columns.indptr, features.shape[0]

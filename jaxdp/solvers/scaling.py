@@ -8,12 +8,16 @@ are released at once, with noise from a lattice.
 The release is shrunk towards a public guess, mean 0 and deviation 1/3 (bounds three deviations
 away), by the share of the noise: with few records the guess is better than the release. Shrinking
 and any further use are post-processing.
+
+Its noise grows with the bounds. `narrowed` therefore releases noisy histograms first, whose noise
+does not, and returns the bounds that nearly all records of each column lie in.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxdp._core import checks
@@ -34,6 +38,20 @@ from jaxdp.solvers.covariance.plan import share_of_mean
 # Variance and mean square of the mean that are guessed, in units of half the width. chosen: bounds
 # of three deviations, as a user gives them for standardised columns
 _GUESS = 1.0 / 9.0
+# Histograms that narrow bounds: rounds at most. measured: heavy tails, bounds of 100 deviations
+ROUNDS = 2
+# Bins of a histogram. chosen: two rounds resolve a 256th of the width
+BINS = 32
+# Share of the records that a window holds, but for its noise. chosen: tails of 3 deviations
+_NEARLY_ALL = 0.995
+# Noise of a bin's count, as a share of the records, from which there is no second round.
+# measured: as above
+_SECOND = 0.02
+# Noise of a window's count, as a share of the records, from which it is not taken. measured: as
+# above; columns of which a tenth is not 0
+_HIDES = 0.1
+# Counts over their noise from which a bin is one that records lie in. measured: dummies of 2 %
+_STANDS_OUT = 3.0
 
 
 @draws_in_float64
@@ -88,6 +106,85 @@ def release(
     )
     centres, deviations = _shrunk(means, squares, *variances)
     return middle + half * centres, half * deviations
+
+
+@draws_in_float64
+def narrowed(
+    values: np.ndarray | Columns,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    spent: GDP,
+    key: Key,
+    *,
+    relation: str,
+    doubt: np.ndarray | float = 0.25,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds that nearly all records of each column lie in, from noisy histograms.
+
+    Args:
+        values, lower, upper, key, relation: as in `release`.
+        spent: cost of all `rounds`.
+        doubt: how much of a count's noise may be missing in a window, a number or (p,). More
+            narrows more columns, and cuts off more rare values.
+
+    Returns:
+        (lower, upper), (p,) each, within the bounds given.
+
+    A record is in one bin of each column. Of the windows of consecutive bins the shortest is taken
+    that holds nearly all records, with a bin more on either side, where it is at most a quarter of
+    the width and no bin beyond it stands out of the noise.
+    """
+    columns, *_ = _checked(values, lower, upper, relation)
+    records, width = columns.shape
+    turns = rounds(records, width, spent, relation)
+    key, low, high = checked_key(key, spent), lower.copy(), upper.copy()
+    mu = float(spent.mu) / max(turns, 1) ** 0.5
+    scale: Any
+    scale, ratio = _noise_of_bins(width, mu, relation), mu / (width * BINS) ** 0.5
+    for turn in range(turns):
+        step = (high - low) / BINS
+        counts: Any = np.zeros((width, BINS))
+        for _, part in columns.blocks():
+            bins = np.clip((np.clip(part, lower, upper) - low) / step, 0, BINS - 1).astype(np.int64)
+            bins += BINS * np.arange(width)
+            counts += np.bincount(bins.ravel(), minlength=counts.size).reshape(counts.shape)
+        turn_key = jax.random.fold_in(key, turn)
+        noise = lattice.added(Gaussian(1.0), scale, ratio, turn_key, counts.shape)
+        noisy = np.asarray(noise.to(counts))
+        doubts = np.broadcast_to(doubt, (width,))
+        found = [_window(*each, records, scale) for each in zip(noisy, doubts, strict=True)]
+        first, last = np.array(found).T
+        ends = low + first * step, low + last * step
+        # Bounds that are a few ulp apart have no room for windows.
+        has_room = ends[1] - ends[0] > 0.5 * step
+        low, high = (np.where(has_room, *pair) for pair in zip(ends, (low, high), strict=True))
+    return low, high
+
+
+def rounds(records: int, width: int, spent: GDP, relation: str) -> int:
+    """Histograms that `narrowed` releases, from public numbers: none where noise hides all."""
+    noise = _noise_of_bins(width, float(spent.mu), relation) / records
+    return 0 if noise > _HIDES else 1 + int(noise < _SECOND)
+
+
+def _noise_of_bins(width: int, mu: float, relation: str) -> float:
+    """Deviation of the noise of a count: a record moves one bin of each column, or two."""
+    return float(np.sqrt(shift_factor(relation) * width)) / mu * (1.0 + 1e-12)
+
+
+def _window(counts: np.ndarray, doubt: float, records: int, scale: float) -> tuple[int, int]:
+    """First bin, and the one after the last, of the window of a column; all if there is none."""
+    sums = np.append(0.0, np.cumsum(counts))
+    for length in range(1, BINS // 4 - 1):
+        inside, noise = sums[length:] - sums[:-length], scale * np.sqrt(length)
+        best = int(np.argmax(inside))
+        if noise > _HIDES * records or inside[best] < _NEARLY_ALL * records - doubt * noise:
+            continue
+        first, last = max(best - 1, 0), min(best + length + 1, BINS)
+        beyond = np.append(counts[:first], counts[last:])
+        if beyond.max() < _STANDS_OUT * scale:
+            return first, last
+    return 0, BINS
 
 
 def release_pooled(
@@ -165,6 +262,11 @@ def _noisy(
 def sampling_error(coordinates: int) -> Reals:
     """Sampling error of `release` in total variation, for a number of columns."""
     return lattice.sampling_error(2 * coordinates, "lattice")
+
+
+def narrowing_error(coordinates: int, turns: int) -> Reals:
+    """Sampling error of `narrowed` in total variation, for a number of columns and rounds."""
+    return lattice.sampling_error(turns * BINS * coordinates, "lattice")
 
 
 def _in_units(values: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:

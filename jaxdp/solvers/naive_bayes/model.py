@@ -135,8 +135,10 @@ def _log_joint(matrix: Reals, model: Model, plan: Plan) -> Reals:
         total = total + jnp.sum(jnp.where(is_category[None], picked, 0.0), axis=-1).T
     if continuous.size:
         numbers = jnp.clip(matrix[:, continuous], plan.lower[None], plan.upper[None])
-        gap = numbers[:, None] - model.means[None]
-        variances = model.variances[None]
+        # In half widths, as the sums are: densities then do not depend on the columns' units.
+        half = 0.5 * (plan.upper - plan.lower)
+        gap = (numbers[:, None] - model.means[None]) / half[None, None]
+        variances = model.variances[None] / half[None, None] ** 2
         total = total - 0.5 * jnp.sum(gap**2 / variances + jnp.log(variances), axis=-1)
     return total
 

@@ -65,8 +65,8 @@ def test_values_computed_from_the_records_need_a_budget():
         dp.DPLasso(**UNIT, smoothness=derived).fit(features, targets)
     model = dp.DPLasso(**UNIT, smoothness=derived.as_public(), step=0.5)
     public = model.fit(features, targets)
-    np.testing.assert_allclose(public.plan_.steps[:3], 0.5 / np.asarray(derived.values), rtol=1e-12)
-    assert float(public.plan_.steps[3]) == 0.5
+    np.testing.assert_allclose(public._units.scale**2, np.asarray(derived.values), rtol=1e-12)
+    np.testing.assert_array_equal(public.plan_.steps, 0.5)
     assert public.plan_.spent is None
     with pytest.raises(ValueError, match="cost is unknown"):
         dp.DPLasso(**UNIT, smoothness=Smoothness(np.ones(3), "released")).fit(features, targets)
@@ -81,8 +81,9 @@ def test_released_scales_are_paid_from_the_budget():
     assert spent == pytest.approx(0.2**0.5 * float(model.guarantee_.exact.mu), rel=1e-12)
     rest = float(np.sqrt(2.0 * model.plan_.rho))
     assert np.hypot(rest, spent) == pytest.approx(float(model.guarantee_.exact.mu), rel=1e-12)
-    # M_j = 1/3 for a uniform feature.
-    np.testing.assert_allclose(1.0 / np.asarray(model.plan_.steps[:3]), 1 / 3, atol=0.05)
+    # The variance of a uniform feature is 1/3; steps are those of features in deviations.
+    np.testing.assert_allclose(model._units.scale**2, 1 / 3, atol=0.05)
+    np.testing.assert_array_equal(model.plan_.steps, 1.0)
     public = dp.DPLasso(**UNIT, scaling_share=0.0, step=1.0).fit(features, targets)
     assert public.plan_.spent is None
     np.testing.assert_allclose(public.plan_.steps[:3], 1.0, rtol=1e-12)

@@ -123,7 +123,7 @@ def test_a_record_moves_the_moments_by_their_sensitivity(relation):
 # Columns of an interval's test: features, bounds of these and of targets.
 COLUMNS = {
     "normal": (lambda rng, n: rng.normal(size=(n, 3)), 10, 10),
-    "binary": (lambda rng, n: rng.random((n, 3)) < [0.1, 0.02, 0.5], 1, 10),
+    "binary": (lambda rng, n: rng.random((n, 3)) < [0.1, 0.05, 0.5], 1, 10),
     "log-normal": (lambda rng, n: np.exp(rng.normal(size=(n, 3))), 99, 60),
     "t3": (lambda rng, n: rng.standard_t(3, size=(n, 3)), 99, 60),
     "gamma": (lambda rng, n: rng.gamma(0.5, size=(n, 3)), 20, 20),

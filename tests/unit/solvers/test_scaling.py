@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.solvers import coordinate_descent, scaling
+from jaxdp.solvers import coordinate_descent, lattice, scaling
 from jaxdp.solvers.scaling import _in_units
 
 KEY = jax.random.key(0)
@@ -105,3 +105,56 @@ def test_defaults_follow_the_noise():
     assert pure.passes == int(np.ceil(100 / np.sqrt(8.0)))
     with pytest.raises(ValueError, match="relation"):
         coordinate_descent.defaults(budget, curvature, 10, "swap")
+
+
+@pytest.mark.parametrize(("relation", "moved"), [("replace_one", 2.0), ("add_remove", 1.0)])
+def test_histograms_have_the_noise_of_their_cost(relation, moved, monkeypatch):
+    """A record is in one bin of each column, two when replaced; rounds compose to the cost."""
+    scales = []
+    added = lattice.added
+    monkeypatch.setattr(
+        lattice, "added", lambda *args: scales.append((args[1], args[2])) or added(*args)
+    )
+    values = np.random.default_rng(0).normal(size=(20_000, 3))
+    ends = np.full(3, -100.0), np.full(3, 100.0)
+    low, high = scaling.narrowed(values, *ends, dp.GDP(1.5), KEY, relation=relation)
+    assert len(scales) == scaling.rounds(20_000, 3, dp.GDP(1.5), relation) == 2
+    mu = [np.sqrt(moved * 3) / scale for scale, _ in scales]
+    assert 1.5 * (1 - 1e-11) <= np.linalg.norm(mu) <= 1.5
+    # Of a vector of ones with as many entries as counts, as `lattice.added` has it.
+    for scale, ratio in scales:
+        assert ratio <= np.sqrt(moved * 3) / scale / np.sqrt(3 * scaling.BINS) * (1 + 1e-11)
+    assert (low < values.min(axis=0) + 1).all()
+    assert (high > values.max(axis=0) - 1).all()
+    assert (high - low <= 25.0).all()
+
+
+def test_wide_bounds_cost_little():
+    """Deviations of columns within 100 of them: noise of 5 deviations without the histograms."""
+    values = np.random.default_rng(0).normal(size=(5000, 4))
+    ends, known = (np.full(4, -100.0), np.full(4, 100.0)), {"relation": "replace_one"}
+    _, wide = scaling.release(values, *ends, dp.GDP(0.2), KEY, **known)
+    ends = scaling.narrowed(values, *ends, dp.GDP(0.14), KEY, **known)
+    center, scale = scaling.release(values, *ends, dp.GDP(0.14), jax.random.key(1), **known)
+    assert (wide > 4.0).all()
+    assert (scale < 1.6).all()
+    assert (np.abs(center) < 0.6).all()
+
+
+def test_rare_values_and_narrow_bounds_are_kept():
+    """A dummy of 2 % and a column that fills its bounds keep them; a few ulp leave no room."""
+    rng = np.random.default_rng(0)
+    values = np.column_stack([rng.random(20_000) < 0.02, rng.uniform(size=20_000)]).astype(float)
+    ends = np.zeros(2), np.ones(2)
+    low, high = scaling.narrowed(values, *ends, dp.GDP(1.0), KEY, relation="replace_one")
+    np.testing.assert_array_equal([low, high], ends)
+    ends = np.full(1, 1e16), np.full(1, 1e16 + 4)
+    near = np.full((20_000, 1), 1e16)
+    low, high = scaling.narrowed(near, *ends, dp.GDP(1.0), KEY, relation="replace_one")
+    assert (high > low).all()
+
+
+def test_noise_that_hides_windows_is_not_paid_for():
+    assert scaling.rounds(100, 10, dp.GDP(0.1), "replace_one") == 0
+    assert scaling.rounds(10_000, 10, dp.GDP(0.01), "replace_one") == 1
+    assert scaling.rounds(100_000, 10, dp.GDP(1.0), "replace_one") == 2
