@@ -2,7 +2,10 @@
 
 from jaxdp.sampling.allocation import BallsInBins as BallsInBins
 from jaxdp.sampling.allocation import RandomAllocation as RandomAllocation
+from jaxdp.sampling.base import Known as Known
+from jaxdp.sampling.base import SamplingStatement as SamplingStatement
 from jaxdp.sampling.base import Scheme as Scheme
+from jaxdp.sampling.base import TrainingSizes as TrainingSizes
 from jaxdp.sampling.base import batch as batch
 from jaxdp.sampling.poisson import Poisson as Poisson
 from jaxdp.sampling.truncated import TruncatedPoisson as TruncatedPoisson
