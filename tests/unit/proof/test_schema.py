@@ -24,7 +24,8 @@ import jaxdp as dp
 from jaxdp._core import neighbours
 from jaxdp._core.files import sealed, unsealed
 from jaxdp.composition import stored
-from jaxdp.proof import kinds
+from jaxdp.dominating_pair.base import is_symmetric
+from jaxdp.proof import kinds, schema
 from jaxdp.proof.kinds import KINDS, PAIRS, Numbers, Records
 
 ROWS = [(kind, key, field) for kind, fields in KINDS.items() for key, field in fields.items()]
@@ -215,6 +216,27 @@ def test_the_worse_direction_is_proved(relation):
     truth = 0.7 - 0.1 * math.exp(0.6)
     assert float(proof.lower) <= truth * (1 + 1e-12)
     assert float(proof.upper) >= truth * (1 - 1e-12)
+
+
+SAMPLING = {
+    "none": {},
+    "poisson": {"sampling": dp.sampling.Poisson(0.1)},
+    "group": {"sampling": dp.sampling.Poisson(0.1), "group_size": 3},
+    "truncated": {"sampling": dp.sampling.TruncatedPoisson(0.02, 25, 1000)},
+    "fixed": {"sampling": dp.sampling.WithoutReplacement(20, 1000)},
+}
+
+
+@pytest.mark.parametrize("relation", kinds.RELATIONS)
+@pytest.mark.parametrize("scheme", SAMPLING)
+def test_both_programs_agree_on_directions(scheme, relation):
+    """What one takes for its own exchange is so for the other; every loss of a scheme is read."""
+    mechanism = dp.Mechanism(dp.Gaussian(2.0), 1.0, relation=relation, **SAMPLING[scheme])
+    loss = dp.privacy_loss(mechanism)
+    content = unsealed(FORM, loss.to_json())
+    assert read_by_both(content) == [None, None]
+    for row, term in zip(content["terms"], loss.terms, strict=True):
+        assert schema.is_symmetric(row["pair"]) == is_symmetric(term.pair)
 
 
 def test_terms():
