@@ -46,6 +46,22 @@ def outside_traces() -> Iterator[None]:
 
 
 _kernel = threading.local()
+_apart = threading.local()
+
+
+def numbers_are_apart() -> bool:
+    """True where one number of a record is moved alone, so that shares do not add up to 1."""
+    return getattr(_apart, "running", False)
+
+
+@contextlib.contextmanager
+def moving_apart() -> Iterator[None]:
+    """Context of a difference in one number of a record, for its slope."""
+    before, _apart.running = numbers_are_apart(), True
+    try:
+        yield
+    finally:
+        _apart.running = before
 
 
 def in_kernel() -> bool:

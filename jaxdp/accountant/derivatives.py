@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core.tracing import kernel
+from jaxdp._core.tracing import kernel, moving_apart
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.composition import Terms
@@ -204,7 +204,7 @@ class _Differences(NamedTuple):
         tangents = self.source.engine.tangents
         if line is None or tangents is None:
             return _refused_as_nan(self.source, batch, before)
-        with kernel():
+        with kernel(), moving_apart():
             arrays = tangents.arrays(batch, before)
             return np.asarray(tangents.moved(arrays, jax.tree.map(lambda x: x[again], line)))
 

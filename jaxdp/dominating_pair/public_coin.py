@@ -10,6 +10,7 @@ from jaxdp._core import checks
 from jaxdp._core.functions import logsumexp, softmax
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
+from jaxdp._core.tracing import numbers_are_apart
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log_add
 from jaxdp.dominating_pair.base import DominatingPair, Law, Mixture, Support, is_symmetric
@@ -135,6 +136,7 @@ class PublicCoin(DominatingPair):
         logs = xp.stack(xp.broadcast_arrays(*self.log_shares), -1)
         # Shares that are rounded up add up to a little more than 1; others are not probabilities.
         is_whole = xp.abs(xp.expm1(logsumexp(logs, axis=-1, keepdims=True))) <= COIN
+        is_whole = is_whole | numbers_are_apart()
         shares = xp.where(is_whole, softmax(logs), xp.nan)
         return tuple(
             mixture._replace(share=mixture.share * shares[..., i])
