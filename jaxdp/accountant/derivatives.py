@@ -40,7 +40,7 @@ _SMOOTH = 0.1
 _ROUNDING = 1e-10
 # Numbers that move up to which bounds are differences. Of more, the slopes are those of the last
 # engine with `Tangents` that lowered the bound. chosen: four answers for each number
-_FEW_COLUMNS = 8
+_FEW_COLUMNS = 16
 _MOST_RELEASES = 2**14  # of one call. chosen: their arrays take some 100 MB
 
 
