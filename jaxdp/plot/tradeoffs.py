@@ -84,8 +84,7 @@ def _near_zero(releases: Mapping[str, HasProfile], ax: Any) -> Any:
     """True-positive against false-positive rates on logarithmic axes."""
     rate = np.geomspace(_SMALLEST_RATE, 1.0, _POINTS)
     for label, release in releases.items():
-        if isinstance(release, PrivacyLoss):
-            require_both_directions(release)
+        require_both_directions(release)
         ax.plot(rate, _true_positive_rate(release, rate), label=label)
     ax.plot(rate, rate, color="0.6", linestyle="-", linewidth=1.0, label="random guessing")
     ax.set_xscale("log")

@@ -73,6 +73,13 @@ def test_one_direction_is_refused(question):
     ask(dp.RandomisedResponse(1.0, 3))
 
 
+def test_no_picture_of_one_direction():
+    pytest.importorskip("matplotlib")
+    for release in (of("add"), MIXTURE):
+        with pytest.raises(ValueError, match="the risk of a test"):
+            dp.plot.tradeoff({"one": release}, log=True)
+
+
 def test_one_direction_has_no_test():
     for relation in ONE:
         with pytest.raises(ValueError, match="the risk of a test"):
