@@ -3,7 +3,8 @@
     python tests/contract/freeze_engine.py KIND...    (all without one)
 
 Eight compositions of a kind, drawn at random; log delta and its stated error at three epsilons of
-each; and the derivative of the first in one parameter, by differences of sixth order.
+each; and the derivative of the first in one parameter, by differences of sixth order, between two
+kinks: log delta has one where a loss on a lattice, or of an atom, is epsilon.
 """
 
 import json
@@ -23,6 +24,11 @@ ORDERS = np.array([1.1, 1.3, 1.7, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 55.0, 10
 # Of a parameter, relatively: what differences look at on either side. chosen: the sixth power of
 # it is below the values' own error.
 STEP = 1e-3
+# Halvings of it, until differences of two orders agree to a relative error. chosen: across a kink
+# they are a part of its jump apart
+HALVINGS, KINK = 16, 1e-6
+SIXTH = np.array([-1.0, 9.0, -45.0, 45.0, -9.0, 1.0]) / 60.0
+FOURTH = np.array([0.0, 1.0, -8.0, 8.0, -1.0, 0.0]) / 12.0
 # Whole parameters, whose derivative is no limit of values.
 WHOLE = ("count", "laplaces", "limit", "batch")
 
@@ -109,14 +115,8 @@ def frozen(kind):
     drawn = {k: np.array([d(random) for _ in range(COMPOSITIONS)]) for k, d in draws.items()}
     at = epsilons(kind, drawn)
     moved = random.choice([k for k in draws if k not in WHOLE])
-    lanes = {k: np.append(np.repeat(v, 3), np.repeat(v[0], 6)) for k, v in drawn.items()}
-    steps = STEP * drawn[moved][0] * np.array([-3, -2, -1, 1, 2, 3])
-    lanes[moved][-6:] += steps
-    epsilon = np.append(at.ravel(), np.repeat(at[0, 0], 6))
-    loss = KINDS[kind](**{k: jnp.asarray(v) for k, v in lanes.items()})
-    value, error = np.asarray(loss.log_delta(epsilon)), np.asarray(loss.log_delta_error(epsilon))
-    weights = np.array([-1.0, 9.0, -45.0, 45.0, -9.0, 1.0]) / 60.0
-    slope = float(weights @ value[-6:] / (STEP * drawn[moved][0]))
+    loss = KINDS[kind](**{k: jnp.asarray(np.repeat(v, 3)) for k, v in drawn.items()})
+    value, error = (np.asarray(x(at.ravel())) for x in (loss.log_delta, loss.log_delta_error))
     rows = []
     for i in range(COMPOSITIONS):
         part = slice(3 * i, 3 * i + 3)
@@ -130,13 +130,24 @@ def frozen(kind):
                 "log_delta_error": [e if np.isfinite(e) else None for e in error[part].tolist()],
             }
         )
-    rows[0]["derivative"] = {
-        "parameter": str(moved),
-        "value": slope,
-        # Errors of the values, and of the difference itself, from the fourth order beside it.
-        "error": float(np.abs(weights) @ error[-6:] / (STEP * drawn[moved][0])),
-    }
+    one = {k: float(v[0]) for k, v in drawn.items()}
+    rows[0]["derivative"] = {"parameter": str(moved), **derivative(kind, one, moved, at[0, 0])}
     return rows
+
+
+def derivative(kind, one, moved, epsilon):
+    """The slope of log delta in the parameter `moved`, and errors of its values, over the step."""
+    for halving in range(HALVINGS):
+        step = STEP * one[moved] * 0.5**halving
+        lanes = {k: np.full(6, x) for k, x in one.items()}
+        lanes[moved] += step * np.array([-3, -2, -1, 1, 2, 3])
+        loss = KINDS[kind](**{k: jnp.asarray(x) for k, x in lanes.items()})
+        value, errors = (np.asarray(x(epsilon)) for x in (loss.log_delta, loss.log_delta_error))
+        slope, other = (float(weights @ value / step) for weights in (SIXTH, FOURTH))
+        error = float(np.abs(SIXTH) @ errors / step)
+        if abs(slope - other) <= KINK * abs(slope) + error:
+            return {"value": slope, "error": error}
+    raise AssertionError(f"a kink of {kind} is at {one}, epsilon {epsilon}")
 
 
 def main(kinds):
