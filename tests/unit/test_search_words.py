@@ -14,7 +14,7 @@ ANSWERS = {
     "cross-tabulation": "tables_and_means",
     "missing values": "tables_and_means",
     "imputation": "tables_and_means",
-    "simpleimputer": "pipelines",
+    "simpleimputer": "private_models",
     "error bar": "tables_and_means",
     "quantile": "tables_and_means",
     "median": "tables_and_means",
