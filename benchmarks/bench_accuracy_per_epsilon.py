@@ -184,6 +184,8 @@ records. Standard errors are in `benchmarks/results/accuracy_per_epsilon.json`.
   methods have fixed settings. Objective perturbation and AdaSSP use a row bound of √d.
 * The defaults of linear regression were chosen on California housing, and not on the other tables.
   Defaults of logistic regression were chosen on the tables of `benchmarks/bench_estimators.py`.
+* The scores of linear and logistic regression are from before histograms narrowed wide bounds and
+  moments clipped features at 20 deviations. [Private models](private_models.md) has newer ones.
 * The best private mean is in bold.
 
 Tuned full-batch descent is better than `DPLinearRegression` on the 353 records of diabetes at every

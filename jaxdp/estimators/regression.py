@@ -10,7 +10,7 @@ from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
 from jaxdp.estimators.base import composed, estimator
 from jaxdp.estimators.linear import LinearRegressor, in_deviations, in_raw_units
-from jaxdp.estimators.scales import Given, Measured, split, warn_of_little
+from jaxdp.estimators.scales import Given, Measured, split, warn_of_few
 from jaxdp.estimators.second_moments import DPMomentsEstimator, Units, penalty_of
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
@@ -118,7 +118,7 @@ class PenalisedRegressor(DPMomentsEstimator, LinearRegressor):
         chosen = greedy_defaults(
             budget, smoothness.values, count, self.relation, target_scale=records.target_scale
         )
-        warn_of_little(chosen.rate)
+        warn_of_few(chosen.updates, chosen.rate)
         size = len(smoothness.values)
         return coordinate_descent.plan(
             budget,

@@ -23,6 +23,8 @@ from jaxdp.solvers.blocks import Columns, Ranges, is_sparse
 from jaxdp.solvers.coordinate_descent.defaults import DEVIATIONS
 from jaxdp.solvers.problems import Smoothness, bounded_smoothness
 
+# Updates of greedy descent below which `fit` warns. chosen: sparse models have ten coefficients
+_FEW = 10
 # Share of the scales' mu^2 that narrows the bounds first. chosen: half
 _NARROWING = 0.5
 # `doubt` of windows of features, whose rare values count, and of targets, whose mean is needed.
@@ -44,6 +46,18 @@ def warn_of_little(rate: float) -> None:
         warnings.warn(
             f"nothing can be learnt: the noise for this budget is {1.0 / rate:.2g} times as large "
             "as any signal. Take more records, fewer columns or a larger epsilon",
+            LittleBudgetWarning,
+            stacklevel=5,
+        )
+
+
+def warn_of_few(updates: int, rate: float) -> None:
+    """Warn, from public numbers alone, if greedy descent can find few coefficients or none."""
+    warn_of_little(rate)
+    if rate >= 1.0 and updates < _FEW:
+        warnings.warn(
+            f"at most {updates} coefficients can be found with this budget: a model of more, or of "
+            "weaker ones, is not learnt. Take more records, fewer columns or a larger epsilon",
             LittleBudgetWarning,
             stacklevel=5,
         )

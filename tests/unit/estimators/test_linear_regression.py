@@ -15,7 +15,8 @@ from jaxdp.estimators import (
     LittleBudgetWarning,
     NotPrivateWarning,
 )
-from jaxdp.solvers import covariance, moments
+from jaxdp.estimators.scales import warn_of_few
+from jaxdp.solvers import coordinate_descent, covariance, moments
 from jaxdp.solvers.covariance.release import second_moment
 
 pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
@@ -228,6 +229,17 @@ def test_a_budget_too_small_for_anything_is_warned_of():
     ):
         with pytest.warns(LittleBudgetWarning, match="nothing can be learnt"):
             model.fit(x, targets)
+
+
+def test_a_greedy_descent_of_few_updates_is_warned_of():
+    """2,000 records of 20,000 columns: seven updates at epsilon 1, as public numbers foretell."""
+    budget, known = dp.Budget(1.0, 2.5e-7), {"match": "at most 7 coefficients"}
+    chosen = coordinate_descent.greedy_defaults(budget, np.ones(20_000), 2000, "replace_one")
+    with pytest.warns(LittleBudgetWarning, **known):
+        warn_of_few(chosen.updates, chosen.rate)
+    many = np.tile(FEATURES, (1, 60))[:500]
+    with pytest.warns(LittleBudgetWarning, match="coefficients can be found"):
+        dp.DPLasso(**UNIT, solver="greedy").fit(many, TARGETS[:500])
 
 
 def test_smoothness_of_an_elastic_net_counts_in_the_noise():
