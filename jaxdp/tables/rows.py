@@ -164,7 +164,7 @@ def width_of(plan: TablePlan, family: Family, cells: tuple[Cells, ...], miss: fl
         # Equal weights are equal to the last bit, where they are 1.
         size = round(size / float(query.unit)) * float(query.unit) if _is_one(weight) else size
         terms.append(Term(_noise(plan, member), query.is_whole, size, count))
-        rounding += 0.0 if query.entry.statistic == "count" else 0.5 * size * count
+        rounding = rounding + (0.0 if query.entry.statistic == "count" else 0.5 * size * count)
     return half_width(terms, miss) + rounding
 
 
