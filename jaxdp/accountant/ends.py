@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp._numeric.double_double import Double, dot_up, gap_up, rounded_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
@@ -93,8 +93,6 @@ def bound_epsilon(terms: Terms, delta: Any, bounds: LogBounds) -> LogBounds:
 
 def _columns_of(term: Term) -> tuple[Reals, Reals, Reals]:
     """Number of releases, largest finite loss, and log P[L < inf] of each."""
-    # Without the barrier, XLA's rewrites of broadcast operands do not end.
-    term = lax.optimization_barrier(term)
     support = term.pair.support()
     columns = term.count, support.largest, log_of_finite(support.log_infinite)
     count, largest, finite = (
@@ -122,7 +120,9 @@ def _gaussian_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogB
     if mu is None:
         return bounds
     is_less = (epsilon <= 0.5 * mu**2) & (xp.exp(bounds.upper) <= _SMALL_DELTA)
-    return lax.cond(_may_gain(bounds, mu, is_less), _log_delta, _kept, mu, epsilon, bounds)
+    if not _may_gain(bounds, mu, is_less):
+        return bounds
+    return bounds.at_most(profile.log_bounds(_gaussian(mu), epsilon).upper)
 
 
 def _gaussian_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
@@ -131,18 +131,16 @@ def _gaussian_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBound
     if mu is None:
         return bounds
     is_less = (bounds.upper <= 0.5 * mu**2) & (delta <= _SMALL_DELTA)
-    return lax.cond(_may_gain(bounds, mu, is_less), _epsilon, _kept, mu, delta, bounds)
+    if not _may_gain(bounds, mu, is_less):
+        return bounds
+    return bounds.at_most(profile.epsilon_bounds(_gaussian(mu), delta).upper)
 
 
-def _may_gain(bounds: LogBounds, mu: Any, is_less: Bools) -> Bools:
+def _may_gain(bounds: LogBounds, mu: Any, is_less: Bools) -> bool:
     """True if bounds of some lane are wide, and not surely below the Gaussian's bound."""
     lower, upper = bounds
     is_wide = ~(lower >= upper - _NARROW * (1.0 + xp.abs(upper))) & (lower != upper)
-    return xp.any(is_wide & ~(is_less & (mu >= _LARGE_MU)))
-
-
-def _kept(mu: Reals, value: Lanes, bounds: LogBounds) -> LogBounds:
-    return bounds
+    return bool(xp.any(is_wide & ~(is_less & (mu >= _LARGE_MU))))
 
 
 def _total_mu(terms: Terms) -> Any:
@@ -168,11 +166,3 @@ def _total_mu(terms: Terms) -> Any:
 def _gaussian(mu: Reals) -> Terms:
     one = xp.ones_like(mu)[..., None]
     return (Term(Additive(Gaussian(one), mu[..., None]), one),)
-
-
-def _log_delta(mu: Reals, epsilon: Reals, bounds: LogBounds) -> LogBounds:
-    return bounds.at_most(profile.log_bounds(_gaussian(mu), epsilon).upper)
-
-
-def _epsilon(mu: Reals, delta: Reals, bounds: LogBounds) -> LogBounds:
-    return bounds.at_most(profile.epsilon_bounds(_gaussian(mu), delta).upper)

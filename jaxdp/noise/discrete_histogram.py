@@ -40,8 +40,8 @@ class DiscreteHistogram(Weighted):
         certificate: Certificate | None = None,
     ):
         counts, _ = whole_weights_of(weights, 0.0)
-        counts += (0,) * (1 - len(counts) % 2)
-        assign(self, weights=counts, certificate=certificate)
+        padded = (*counts, 0) if len(counts) % 2 == 0 else counts
+        assign(self, weights=padded, certificate=certificate)
 
     @property
     def support(self) -> int:
