@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxdp._core.namespace import xp
-from jaxdp._core.types import Bools, Lanes, Reals
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.double_double import Double, dot_up, gap_up, rounded_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
 from jaxdp.accountant import profile
@@ -114,7 +114,7 @@ def _end_of(terms: Terms) -> _End:
     return _End(largest, total, log_infinite, rounding_of_infinite(log_infinite, number))
 
 
-def _gaussian_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogBounds:
+def _gaussian_log_delta(terms: Terms, epsilon: Any, bounds: LogBounds) -> LogBounds:
     """The `bounds` on log delta at epsilon >= 0, with the upper one at most the Gaussian's."""
     mu = _total_mu(terms)
     if mu is None:
@@ -125,7 +125,7 @@ def _gaussian_log_delta(terms: Terms, epsilon: Lanes, bounds: LogBounds) -> LogB
     return bounds.at_most(profile.log_bounds(_gaussian(mu), epsilon).upper)
 
 
-def _gaussian_epsilon(terms: Terms, delta: Lanes, bounds: LogBounds) -> LogBounds:
+def _gaussian_epsilon(terms: Terms, delta: Any, bounds: LogBounds) -> LogBounds:
     """The `bounds` on epsilon at delta, with the upper one at most the Gaussian's."""
     mu = _total_mu(terms)
     if mu is None:

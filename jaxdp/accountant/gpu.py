@@ -65,7 +65,7 @@ def answered(
     answer: list[Any] = list(bounds)
     if any(moving):
         by_leaf = _undirected(query, result, leaves, structure)
-        answer += [x for x, moves in zip(by_leaf, moving, strict=True) if moves]
+        answer = [*answer, *(x for x, moves in zip(by_leaf, moving, strict=True) if moves)]
     if not is_helped:
         return answer
     return _by_host(host, query.width(bounds) > _CLOSE, leaves, answer)

@@ -247,8 +247,8 @@ def _product(slopes: Any, tangents: Any) -> Any:
 
 
 def _types(*leaves: Any, query: Query, structure: Any, moving: tuple[bool, ...]) -> list[Any]:
-    shapes = [leaves[0].shape[:1]] * 2
-    shapes += [x.shape for x, m in zip(leaves, moving, strict=True) if m]
+    of_slopes = (x.shape for x, m in zip(leaves, moving, strict=True) if m)
+    shapes = (leaves[0].shape[:1], leaves[0].shape[:1], *of_slopes)
     return [ShapedArray(shape, np.dtype(np.float64)) for shape in shapes]
 
 
