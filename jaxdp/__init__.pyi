@@ -16,7 +16,6 @@ from jaxdp._core.random_key import secure_key as secure_key
 from jaxdp.adaptive.filter import BudgetExceededError as BudgetExceededError
 from jaxdp.adaptive.filter import Filter as Filter
 from jaxdp.adaptive.ledger_file import Ledger as Ledger
-from jaxdp.adaptive.odometer import Odometer as Odometer
 from jaxdp.composition.gaussian_fit import gdp_with_regret as gdp_with_regret
 from jaxdp.composition.privacy_loss import PrivacyLoss as PrivacyLoss
 from jaxdp.composition.privacy_loss import privacy_loss as privacy_loss

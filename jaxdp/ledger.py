@@ -7,20 +7,20 @@ import math
 import operator
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
-
-from jaxdp._core.files import Format, sealed, unsealed
+from typing import Any, TypeAlias
 
 # Why a running budget is not used while JAX traces.
 ONE_CHARGE = "it is charged once, in Python, whatever the number of calls and entries"
+# A sum without rounding; infinity is a float.
+Number: TypeAlias = Fraction | float
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """`count` releases of cost `cost` each, in the currency of the ledger."""
+    """`count` releases of cost `cost` each, in the numbers of the budget."""
 
     name: str
-    cost: tuple[float, ...]
+    cost: tuple[Number, ...]
     count: int
 
 
@@ -35,20 +35,26 @@ def whole_count(count: object) -> int:
     return number
 
 
-def exact(name: str, values: Sequence[float]) -> tuple[Fraction, ...]:
-    """The numbers without rounding; they must be finite and not negative."""
-    for value in values:
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} must lie in [0, inf), got {value}")
-    return tuple(Fraction(value) for value in values)
+def exact(name: str, value: float) -> Number:
+    """The number without rounding; it must be 0 or more, or infinite."""
+    if not value >= 0:
+        raise ValueError(f"{name} must lie in [0, inf], got {value}")
+    return value if math.isinf(value) else Fraction(value)
 
 
-def rounded(value: Fraction, up: bool) -> float:
+def as_written(value: float) -> Number:
+    """The decimal that Python prints: 0.1 is a tenth, so that ten of them make 1."""
+    return exact("cost", value) if math.isinf(value) else Fraction(repr(value))
+
+
+def rounded(value: Number, up: bool) -> float:
     """The nearest double that is not below `value` (`up`), or not above it."""
     try:
         near = float(value)
     except OverflowError:
         return math.inf if up else float.fromhex("0x1.fffffffffffffp+1023")
+    if math.isinf(near) or as_written(near) == value:
+        return near
     if up and Fraction(near) < value:
         return math.nextafter(near, math.inf)
     if not up and Fraction(near) > value:
@@ -56,36 +62,52 @@ def rounded(value: Fraction, up: bool) -> float:
     return near
 
 
-def rounded_root(value: Fraction, up: bool) -> float:
+def rounded_root(value: Number, up: bool) -> float:
     """The square root, as `rounded`."""
+    if not isinstance(value, Fraction):
+        return value
     shift = 2**1200
-    root = rounded(Fraction(math.isqrt(math.floor(value * shift * shift)), shift), up=False)
+    exact_root = Fraction(math.isqrt(math.floor(value * shift * shift)), shift)
+    root = float(exact_root)
+    if as_written(root) ** 2 == value:
+        return root
+    root = rounded(exact_root, up=False)
     while Fraction(root) ** 2 < value and up:
         root = math.nextafter(root, math.inf)
     return root
 
 
-def dump(form: Format, payload: dict[str, Any], steps: Sequence[Step]) -> str:
-    """JSON with every number in hexadecimal, hence exact, and a digest of the rest."""
-    rows = [[step.name, to_hex(step.cost), step.count] for step in steps]
-    return sealed(form, {**payload, "steps": rows})
+def to_text(values: Sequence[Number]) -> list[str]:
+    """Texts that hold the numbers without rounding: decimals, doubles in hexadecimal, ratios."""
+    return [_to_text(value) for value in values]
 
 
-def parse(form: Format, text: str, keys: Sequence[str]) -> tuple[dict[str, Any], list[Step]]:
-    """Parse what `dump` wrote, with these `keys`; anything else raises `ValueError`."""
-    body = unsealed(form, text)
-    missing = [key for key in (*keys, "steps") if not isinstance(body.get(key), str | list)]
-    if missing:
-        raise ValueError(f"text must hold {', '.join(missing)}")
-    steps = [Step(name, from_hex(cost), whole_count(count)) for name, cost, count in body["steps"]]
-    return body, steps
+def _to_text(value: Number) -> str:
+    near = float(value)
+    if math.isinf(near) or as_written(near) == value:
+        return repr(near)
+    return near.hex() if Fraction(near) == value else str(value)
 
 
-def to_hex(values: Sequence[float]) -> list[str]:
-    """Text that holds every bit."""
-    return [value.hex() for value in values]
+def from_text(values: Sequence[str]) -> tuple[Number, ...]:
+    """The inverse of `to_text`; earlier files hold doubles in hexadecimal alone."""
+    return tuple(_from_text(value) for value in values)
 
 
-def from_hex(values: Sequence[str]) -> tuple[float, ...]:
-    """The inverse of `to_hex`."""
-    return tuple(float.fromhex(value) for value in values)
+def _from_text(text: str) -> Number:
+    if text == "inf":
+        return math.inf
+    value = Fraction(float.fromhex(text)) if "0x" in text else Fraction(text)
+    if value < 0:
+        raise ValueError(f"cost must lie in [0, inf], got {text}")
+    return value
+
+
+def rows_of(steps: Sequence[Step]) -> list[list[Any]]:
+    """The steps as lists for JSON."""
+    return [[step.name, to_text(step.cost), step.count] for step in steps]
+
+
+def steps_of(rows: Sequence[Sequence[Any]]) -> list[Step]:
+    """The inverse of `rows_of`."""
+    return [Step(name, from_text(cost), whole_count(count)) for name, cost, count in rows]

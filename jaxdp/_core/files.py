@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import errno
 import glob
 import hashlib
 import json
 import os
+import stat
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from jaxdp.proof.schema import unique
 
 T = TypeVar("T", bound="Saved")
 
+# Bits of the flags of a file that say whether it is read or written.
+_ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 # Where Linux shows the files that a process has open.
 _BY_DESCRIPTOR = "/proc/self/fd/{}"
 
@@ -41,16 +46,61 @@ class Saved(abc.ABC):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """`to_json` into a file for its owner alone, all or nothing; `ValueError` for a folder."""
-        if Path(path).is_dir():
-            raise ValueError(f"path must be a file, {path} is a folder")
         write_atomically(path, self.to_json(), mode=0o600)
 
     @classmethod
     def load(cls: type[T], path: str | os.PathLike[str]) -> T:
         """`from_json` of a file; `ValueError` for a folder."""
-        if Path(path).is_dir():
-            raise ValueError(f"path must be a file that save wrote, {path} is a folder")
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(read_text(path, "file that save wrote"))
+
+
+@contextlib.contextmanager
+def opened_file(
+    path: str | os.PathLike[str], name: str, flags: int = os.O_RDONLY
+) -> Iterator[BinaryIO]:
+    """A plain file, unbuffered, made for its owner alone if `flags` make it.
+
+    name: of what it holds, in errors. What is no file (a folder, a pipe, a device) raises
+    `ValueError`, and so does a missing file; permissions raise `OSError`.
+    """
+    path = Path(path)
+    try:
+        # Nothing to wait for: a pipe without a writer would hang.
+        descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
+    except FileNotFoundError as error:
+        missing = path.parent if flags & os.O_CREAT else path
+        raise ValueError(f"path must be an existing {name}, found no {missing}") from error
+    except (IsADirectoryError, NotADirectoryError) as error:
+        where = "a folder" if path.is_dir() else "inside a file"
+        raise ValueError(f"path must be a {name}, {path} is {where}") from error
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise ValueError(f"path must be a {name}, {path} is {kind}")
+    with os.fdopen(descriptor, "rb" if flags & _ACCESS == os.O_RDONLY else "r+b", 0) as file:
+        yield file  # pyright: ignore[reportReturnType]
+
+
+def read_text(path: str | os.PathLike[str], name: str) -> str:
+    """The text of a plain file; `ValueError` for a folder, a pipe or a device."""
+    if not Path(path).exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    with opened_file(path, name) as file:
+        return file.read().decode("utf-8")
+
+
+def require_replaceable(path: Path) -> None:
+    """`ValueError` for what is there and no plain file that may be written to."""
+    if not os.path.lexists(path):
+        return
+    mode = path.lstat().st_mode
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_ISDIR: "a folder", stat.S_ISLNK: "a link, which would be replaced"}
+        found = [words for is_kind, words in kinds.items() if is_kind(mode)]
+        raise ValueError(f"path must be a file, {path} is {(*found, 'a pipe or a device')[0]}")
+    if not mode & 0o222:
+        raise ValueError(f"path must be a file that may be written to, {path} is read-only")
 
 
 def write_atomically(
@@ -68,6 +118,8 @@ def write_atomically(
     replaces: if False, a file that is there stays, and `FileExistsError` is raised.
     """
     target = Path(path)
+    if replaces:
+        require_replaceable(target)
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
         descriptor, has_name = _opened(partial, mode)
@@ -139,8 +191,11 @@ def sealed(form: Format, payload: dict[str, Any]) -> str:
     return json.dumps({**body, "digest": sha256_of(canonical(body))}, indent=1)
 
 
-def unsealed(form: Format, text: str) -> dict[str, Any]:
-    """The payload of `sealed`; `ValueError` for another format or version, or changed text."""
+def unsealed(form: Format, text: str, earlier: tuple[int, ...] = ()) -> dict[str, Any]:
+    """The payload of `sealed`, or of a version `earlier` than that.
+
+    Another format or version, and changed text: `ValueError`.
+    """
     try:
         body = json.loads(text, object_pairs_hook=unique)
     except (RecursionError, ValueError) as error:
@@ -150,7 +205,7 @@ def unsealed(form: Format, text: str) -> dict[str, Any]:
     if not isinstance(body, dict) or body.get("format") != form.name:
         found = body.get("format") if isinstance(body, dict) else body
         raise ValueError(f"format must be {form.name!r}, got {found!r}")
-    if body.get("version") != form.version:
+    if body.get("version") not in (form.version, *earlier):
         raise ValueError(f"version must be {form.version}, got {body.get('version')!r}")
     if body.pop("digest", None) != sha256_of(canonical(body)):
         raise ValueError(f"digest must be that of the rest of the {form.name}: it was changed")

@@ -6,54 +6,66 @@ instead. It is a host object: it changes, it does not jit, and its sums are exac
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import final
+from typing import Any
 
-from jaxdp import ledger
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted, require_outside_traces
-from jaxdp._core.files import Format, Saved
+from jaxdp._core.compilation import require_outside_traces
+from jaxdp._core.files import Format, Saved, sealed, unsealed
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.namespace import xp
 from jaxdp._core.threads import Locked
-from jaxdp._core.types import Reals
-from jaxdp._numeric.elementary import conversion_entropy
-from jaxdp._numeric.search import zoom
-from jaxdp.adaptive.currency import (
-    Currency,
-    Item,
-    as_currency,
-    guarantee_of,
-    in_currency,
-    measure,
-    numbers,
-    vector,
+from jaxdp.adaptive.bounds import (
+    DELTA,
+    MU,
+    Bound,
+    as_kind,
+    basic,
+    bounds_of,
+    is_met,
+    largest_rdp,
+    limits_of,
+    ratio,
+    sums_of,
 )
-from jaxdp.guarantee.base import Budget, BudgetLike, as_budget, largest_within
+from jaxdp.adaptive.costs import Item, Kind, cost_of, in_words, numbers, vector
+from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
-from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.guarantee.renyi import RDP, ZCDP
-from jaxdp.ledger import ONE_CHARGE, Step
+from jaxdp.ledger import (
+    ONE_CHARGE,
+    Number,
+    Step,
+    as_written,
+    from_text,
+    rounded,
+    rounded_root,
+    rows_of,
+    steps_of,
+    to_text,
+    whole_count,
+)
 
-# First line of a stored filter, and the budgets that it may hold.
-_FORMAT = Format("jaxdp-filter")
-_KINDS = {"PureDP": PureDP, "ZCDP": ZCDP, "RDP": RDP, "GDP": GDP}
-# log(order - 1) among which the best order is looked for. chosen: from the Laplace's to 1 / delta.
-_LOG_EXCESSES = -14.0, 70.0
-# Orders of a round of the zoom. derived: 4 rounds leave 84 (2 / 63)^4 = 9e-5 of log(order - 1), and
-# half its square of rho.
-_ORDERS = 64
-# Rounds of the search for the order; see _ORDERS.
-_ROUNDS = 4
+# First line of a stored filter, its version before (epsilon, delta) was a kind, and the kinds.
+_FORMAT = Format("jaxdp-filter", 2)
+_EARLIER = (1,)
+_KINDS = {"PureDP": PureDP, "ZCDP": ZCDP, "RDP": RDP, "GDP": GDP, "Budget": Budget}
 
 
 class BudgetExceededError(ValueError):
-    """The step would pass the budget; it was not taken."""
+    """The step would pass the budget; it was not taken.
+
+    remaining: guarantees of which one would fit. step: with its cost.
+    """
+
+    def __init__(self, text: str, remaining: Sequence[Guarantee] = (), step: Step | None = None):
+        super().__init__(text)
+        self.remaining, self.step = remaining, step
 
 
-@final
 @in_float64
 class Filter(Locked, Saved):
     """Lets adaptively chosen releases through until `budget` would be passed.
@@ -66,156 +78,230 @@ class Filter(Locked, Saved):
       ICML 2023; it is the filter below at each order);
     * `RDP`: the values add and satisfy the budget at each of its orders (Feldman & Zrnic,
       NeurIPS 2021; Lecuyer 2021). One order that still has room is not enough: which one that
-      will be depends on the outputs. To be judged at the best order, choose it in advance;
-    * `GDP`: squares of mu add (Smith & Thakurta 2022; Koskela, Tobaben & Honkela, ICLR 2023).
+      will be depends on the outputs;
+    * `GDP`: squares of mu add (Smith & Thakurta 2022; Koskela, Tobaben & Honkela, ICLR 2023);
+    * `Budget` or (epsilon, delta): epsilons and deltas add (Rogers et al.), squares of mu add, or
+      the divergences of one order do. Each step counts in all of them, and is taken if one of them
+      has room.
 
-    A `Budget` or (epsilon, delta) is kept as its `largest_gdp`, and at delta = 0 as a `PureDP`.
-    Gaussians can use all of it. Discrete Gaussians and ZCDPs have no mu, and require a `ZCDP` as
-    the budget, as `largest_zcdp(budget)`.
+    Several bounds share delta: `jaxdp.adaptive.bounds` proves that their deltas add. The first
+    step, which no output has influenced, decides how. If it states a delta and basic composition
+    has room for as many copies of it as the others, basic composition gets all of delta. Otherwise
+    basic composition gets 3/8, the better of the others 1/2 and the last 1/8; or the better one
+    all, if the step does not fit otherwise. Steps without a delta need none in basic composition:
+    whatever the first step was, pure steps fit while their epsilons do. For Gaussians alone,
+    `Filter(largest_gdp(budget))` has 3 % more mu.
 
-    Items are converted to the budget's kind: a `Mechanism` by its `zcdp`, by its `renyi` for
-    `RDP`, by its `pure_epsilon` for `PureDP`, by its mu for `GDP` if its noise is Gaussian, else by
-    its `pure_epsilon`. A guarantee of a kind that does not convert raises `TypeError`; noise with
-    neither a mu nor a pure epsilon raises `ValueError` under `GDP`. A sampled mechanism costs its
-    own divergences under an `RDP`, and as much as the unsampled one under the others (its
-    divergences at the largest orders are as large). One release, not a batch; finite costs. Sums
-    are exact, so that no rounding lets a step through. Threads may share a filter: a step is
-    checked and charged atomically.
+    Items are a `Mechanism`, a guarantee, or an (epsilon, delta). A `Mechanism` costs its `zcdp`,
+    its `renyi`, its `pure_epsilon`, or its mu, which Gaussian noise and noise with a pure epsilon
+    have. Under an (epsilon, delta), noise without a pure epsilon costs its own epsilon at a
+    sixteenth of the delta that remains, or at all of it if only this fits. A sampled mechanism
+    costs its own divergences under an `RDP` and under an (epsilon, delta), and as much as the
+    unsampled one elsewhere. An item that has no finite cost raises `TypeError` or `ValueError`. One
+    release, not a batch. Sums are exact, and numbers that you write count as the decimals that
+    Python prints: ten times 0.1 is 1. Threads may share a filter: a step is checked and charged
+    atomically.
     """
 
-    def __init__(self, budget: Currency | BudgetLike):
-        budget = as_currency(budget)
+    def __init__(self, budget: Kind | BudgetLike):
+        kind = as_kind(budget)
+        order = vector(kind.order) if isinstance(kind, RDP) else ()
+        limits = tuple(as_written(x) for x in numbers(kind))
+        if isinstance(kind, Budget):
+            order, more = limits_of(kind)
+            limits = (*limits, *more)
         super().__init__()
-        self._budget = budget
-        self._limits = measure(budget, ledger.exact("budget", numbers(budget)))
+        self._set(kind, order, limits)
+
+    def _set(self, kind: Kind, order: tuple[float, ...], limits: tuple[Number, ...]) -> None:
+        if any(math.isinf(x) or 0 < float(x) <= checks.LEAST_NORMAL for x in limits):
+            # A smaller number was lifted to this one, as costs are.
+            raise ValueError(
+                f"budget must be 0, or above {checks.LEAST_NORMAL} and finite, got {kind}"
+            )
+        self._budget, self._order, self._limits = kind, order, limits
         self._steps: tuple[Step, ...] = ()
-        self._sums = tuple(Fraction(0) for _ in self._limits)
+        first = limits[:4] if isinstance(kind, Budget) else limits
+        self._sums: tuple[Number, ...] = tuple(Fraction(0) for _ in sums_of(kind, first))
 
     @classmethod
     def within(cls, budget: BudgetLike, order: float | None = None) -> Filter:
-        """The filter of one Renyi order whose guarantee implies `budget`, however one stops.
+        """The filter of a budget, or of one Renyi `order` whose guarantee implies the budget.
 
-        It holds the largest divergence that Canonne, Kamath & Steinke's conversion allows, by
-        default at the order where that is the most rho of zCDP: every release is judged by its own
-        divergence there, a sampled one too. Many sampled steps may fit better at a lower `order`,
-        which must be chosen in advance. For Gaussians alone `Filter(largest_gdp(budget))` is
-        tighter.
+        With an order, the filter holds the largest divergence that Canonne, Kamath & Steinke's
+        conversion allows: every release is judged by its own divergence there, a sampled one too.
+        Many sampled steps may fit better at a low order, which must be chosen in advance.
         """
-        budget = as_budget(budget)
-        if budget.epsilon.shape or budget.delta.shape:
-            raise ValueError(f"budget must be one, got a batch of shape {budget.epsilon.shape}")
-        if order is not None:  # order 1 implies no budget
-            order = float(checks.real("order", order, 1.0, open_lower=True))
-        orders = RDP(_best_order(budget) if order is None else order, 0.0).order
-        most = _largest(budget, orders)
-        if not most > 0:
+        if order is None:
+            return Filter(budget)
+        order = float(checks.real("order", order, 1.0, open_lower=True))
+        most = largest_rdp(budget, order)
+        if not most.value[0] > 0:
             raise ValueError(f"budget must leave room for some divergence, got {budget}, {order=}")
-        return cls(RDP(orders, most))
+        return Filter(most)
 
     @property
-    def budget(self) -> Currency:
+    def budget(self) -> Kind:
         """Budget that all the steps together will not pass."""
-        return self._budget
+        with self._current():
+            return self._budget
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The history: names, costs of one release in the budget's kind, and counts."""
-        return self._steps
+        """The history: names, costs of one release in the budget's numbers, and counts."""
+        with self._current():
+            return self._steps
 
     def would_fit(self, item: Item, count: object = 1) -> bool:
         """True if `spend` would take the step; bad input raises as there."""
-        try:
-            return self._fits(self._after(self._step(item, count, "")))
-        except BudgetExceededError:
-            return False
+        with self._current():
+            return self._admits(self._step(item, count, ""))
+
+    def admitted(self, item: Item, count: object = 1, name: str = "") -> Step:
+        """The step that `spend` would take, or `BudgetExceededError` with what would fit."""
+        with self._current():
+            return self._admitted(item, count, name)
 
     def spend(self, item: Item, count: object = 1, name: str = "") -> None:
         """Take `count` releases of `item`, or raise `BudgetExceededError` and change nothing."""
-        step = self._step(item, count, name)
-        with self._lock:
-            sums = self._after(step)
-            if not self._fits(sums):
-                left, sizes = numbers(self.remaining()), ", ".join(map(repr, step.cost))
-                raise BudgetExceededError(
-                    f"item must fit in what remains, {', '.join(map(repr, left))} of "
-                    f"{type(self._budget).__name__}, got {count} x {item}, which costs {count} x "
-                    f"{sizes}: equal parts that fit together are budget / number"
-                )
-            self._sums, self._steps = sums, (*self._steps, step)
+        with self._current():
+            self._take([self._admitted(item, count, name)])
 
-    def spent(self) -> Currency:
+    def share(self, parts: int) -> Kind:
+        """One of `parts` equal parts of the budget, all of which fit together."""
+        return self.budget / parts
+
+    def spent(self) -> Guarantee:
         """The sum of the steps, rounded up: valid as a guarantee for steps fixed in advance.
 
-        For adaptive ones what holds is the `budget`, or an `Odometer`.
+        For adaptive ones what holds is the `budget`. Of an (epsilon, delta) it is the sum in the
+        bound with the most room: an `ApproxDP`, a `GDP` or an `RDP`.
         """
-        return guarantee_of(self._budget, self._sums, up=True)
+        with self._current():
+            return self._guarantee(self._roomiest(), dict(enumerate(self._sums)), up=True)
 
-    def remaining(self) -> Currency:
+    def remaining(self) -> Guarantee:
         """A guarantee that still fits, rounded down; for ZCDP the one with the most rho."""
-        left = [limit - total for limit, total in zip(self._limits, self._sums, strict=True)]
-        if isinstance(self._budget, ZCDP):
-            left[0] = min(left)
-        return guarantee_of(self._budget, left, up=False)
+        with self._current():
+            return self._remaining(self._roomiest())
 
     def to_json(self) -> str:
         """The state as text; numbers are exact, so that `from_json` resumes where this stands."""
-        order = vector(self._budget.order) if isinstance(self._budget, RDP) else ()
-        payload = {"order": ledger.to_hex(order), "budget": ledger.to_hex(numbers(self._budget))}
-        return ledger.dump(_FORMAT, {"kind": type(self._budget).__name__, **payload}, self._steps)
+        with self._current():
+            payload = {"kind": type(self._budget).__name__, "order": to_text(self._order)}
+            limits = {"budget": to_text(self._limits), "steps": rows_of(self._steps)}
+            return sealed(_FORMAT, payload | limits)
 
     @classmethod
     def from_json(cls, text: str) -> Filter:
         """Filter from what `to_json` wrote; `ValueError` for other, changed or overspent text."""
-        body, steps = ledger.parse(_FORMAT, text, ("kind", "order", "budget"))
+        body = unsealed(_FORMAT, text, _EARLIER)
+        for key in ("kind", "order", "budget", "steps"):
+            if not isinstance(body.get(key), str | list):
+                raise ValueError(f"text must hold {key}")
         kind = checks.one_of("kind", body["kind"], tuple(_KINDS))
-        numbers = ledger.from_hex(body["budget"])
-        order = ledger.from_hex(body["order"])
-        restored = cls(RDP(order, numbers) if kind == "RDP" else _KINDS[kind](*numbers))
-        return restored.resumed(steps)
+        limits = from_text(body["budget"])
+        order = tuple(map(float, from_text(body["order"])))
+        values = [float(x) for x in limits]
+        budget = RDP(order, values) if kind == "RDP" else None
+        restored = object.__new__(Filter)
+        Locked.__init__(restored)
+        restored._set(budget or _KINDS[kind](*values[:2]), order, limits)
+        restored._take(steps_of(body["steps"]))
+        return restored
 
-    def resumed(self, steps: Sequence[Step]) -> Filter:
-        """The filter itself after steps that were taken; `ValueError` if they do not fit."""
+    @contextlib.contextmanager
+    def _current(self, is_charged: bool = False) -> Iterator[Any]:
+        """The state as it is now, for this thread alone."""
+        with self._lock:
+            yield
+
+    def _take(self, steps: Sequence[Step]) -> None:
+        """Add steps; `ValueError` if all together do not fit."""
+        sums, taken = self._sums, (*self._steps, *steps)
         for step in steps:
-            self._sums = self._after(step)
-        self._steps = (*self._steps, *steps)
-        if not self._fits(self._sums):
-            raise ValueError(f"steps must fit in the budget {self._budget}, got {self.spent()}")
-        return self
+            sums = self._after(sums, step)
+        if taken and not is_met(bounds_of(self._budget, self._limits, taken[0]), sums):
+            raise ValueError(f"steps must fit in the budget {self._budget}, got {len(taken)}")
+        self._sums, self._steps = sums, taken
+
+    def _admitted(self, item: Item, count: object, name: str) -> Step:
+        """The step of an item that fits; else `BudgetExceededError`."""
+        step = self._step(item, count, name)
+        if self._admits(step):
+            return step
+        bounds = self._bounds(step)
+        rest = [self._remaining(bound) for bound in bounds if self._room(bound) >= 0]
+        left = " or ".join(in_words(x, numbers(x)) for x in rest) or "nothing"
+        cost, most = in_words(self._budget, step.cost), max(self._copies(b, step) for b in bounds)
+        raise BudgetExceededError(
+            f"item must fit in what remains, {left}, got {count} x {item}, which costs {count} x "
+            f"({cost}): {most} x would fit; equal parts that fit together are budget / number",
+            rest,
+            step,
+        )
 
     def _step(self, item: Item, count: object, name: str) -> Step:
-        require_outside_traces("Filter", ONE_CHARGE)
-        cost = numbers(in_currency(item, self._budget))
-        if math.inf in cost:
+        require_outside_traces(type(self).__name__, ONE_CHARGE)
+        number = whole_count(count)
+        cost = cost_of(item, self._budget, self._order, self._basic_left(number))
+        if all(math.isinf(x) for x in cost):
             raise BudgetExceededError(f"item must have a finite cost, got {cost} for {item}")
-        return Step(name or type(item).__name__, cost, ledger.whole_count(count))
+        return Step(name or type(item).__name__, cost, number)
 
-    def _after(self, step: Step) -> tuple[Fraction, ...]:
-        costs = measure(self._budget, ledger.exact("cost", step.cost))
-        pairs = zip(self._sums, costs, strict=True)
-        return tuple(total + step.count * cost for total, cost in pairs)
+    def _basic_left(self, number: int) -> tuple[Number, Number]:
+        """Epsilon and delta that basic composition has left for each of so many releases."""
+        if not isinstance(self._budget, Budget):
+            return 0.0, 0.0
+        pair = self._bounds()[0] if self._steps else basic(self._limits, Fraction(1))
+        epsilon, delta = (max(x - self._sums[i], Fraction(0)) / number for i, x in pair.items())
+        return epsilon, delta
 
-    def _fits(self, sums: Sequence[Fraction]) -> bool:
-        return all(total <= limit for total, limit in zip(sums, self._limits, strict=True))
+    def _after(self, sums: Sequence[Number], step: Step) -> tuple[Number, ...]:
+        costs = sums_of(self._budget, step.cost)
+        return tuple(x + step.count * y for x, y in zip(sums, costs, strict=True))
 
+    def _admits(self, step: Step) -> bool:
+        sums = self._after(self._sums, step)
+        return is_met(self._bounds(step), sums)
 
-@jitted
-def _best_order(budget: Budget) -> Reals:
-    """The order with the largest ratio of allowed divergence to order."""
+    def _bounds(self, first: Step | None = None) -> tuple[Bound, ...]:
+        """The bounds of the first step, which may be the one to come."""
+        steps = self._steps or (first or Step("", self._limits, 1),)
+        return bounds_of(self._budget, self._limits, steps[0])
 
-    def negative(log_s: Reals) -> Reals:
-        s = xp.exp(log_s)
-        gain = (xp.log(budget.delta) + conversion_entropy(s)) / s
-        return -(budget.epsilon + gain) / (1.0 + s)
+    def _roomiest(self) -> Bound:
+        """The bound with the largest part left; of a new (epsilon, delta) basic composition."""
+        if isinstance(self._budget, Budget) and not self._steps:
+            return basic(self._limits, Fraction(1))
+        return max(self._bounds(), key=self._room)
 
-    low, high = (xp.asarray(end) for end in _LOG_EXCESSES)
-    return 1.0 + xp.exp(zoom(negative, low, high, _ORDERS, _ROUNDS)[0])
+    def _room(self, bound: Bound) -> float:
+        """The least part of the bound's limits that is left, negative if one is passed."""
+        return min(1.0 - float(ratio(self._sums[i], limit)) for i, limit in bound.items())
 
+    def _copies(self, bound: Bound, step: Step) -> int:
+        """The number of releases of the step that fit."""
+        cost = sums_of(self._budget, step.cost)
+        ratios = (ratio(x - self._sums[i], cost[i]) for i, x in bound.items() if cost[i])
+        return max(0, math.floor(min(ratios))) if self._room(bound) >= 0 else 0
 
-@jitted
-def _largest(budget: Budget, order: Reals) -> Reals:
-    """The largest divergence of `order` that implies `budget`; 0 if none does."""
+    def _remaining(self, bound: Bound) -> Guarantee:
+        left = {i: limit - self._sums[i] for i, limit in bound.items()}
+        if isinstance(self._budget, ZCDP):
+            left[0] = min(left.values())
+        return self._guarantee(bound, left, up=False)
 
-    def log_delta(value: Reals, epsilon: Reals) -> Reals:
-        return RDP(order, value).log_delta(epsilon)
-
-    return largest_within(log_delta, budget.epsilon, budget.delta)
+    def _guarantee(self, bound: Bound, sums: Bound, up: bool) -> Guarantee:
+        """The guarantee of sums in a bound, rounded."""
+        values = [sums[i] for i in bound]
+        budget = self._budget
+        if isinstance(budget, ZCDP):
+            return ZCDP(rounded(values[1] - values[0], up), rounded(values[0], up))
+        if isinstance(budget, GDP) or (isinstance(budget, Budget) and MU in bound):
+            return GDP(rounded_root(values[0], up))
+        if isinstance(budget, PureDP):
+            return PureDP(rounded(values[0], up))
+        if isinstance(budget, Budget) and DELTA in bound:
+            return ApproxDP(*(rounded(x, up) for x in values))
+        return RDP(self._order, [rounded(x, up) for x in values])

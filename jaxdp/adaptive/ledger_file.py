@@ -13,7 +13,6 @@ the lines that it has parsed, and parses what was appended.
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import datetime
 import hashlib
@@ -22,18 +21,19 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, final
+from typing import Any, BinaryIO, final
 
-from jaxdp import ledger
 from jaxdp._core import checks
 from jaxdp._core.compilation import require_outside_traces
-from jaxdp._core.files import canonical, sha256_of, sync_folder
+from jaxdp._core.files import canonical, opened_file, sha256_of, sync_folder
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
-from jaxdp.adaptive.currency import Currency, Item
+from jaxdp.adaptive.costs import Item, Kind, numbers
 from jaxdp.adaptive.filter import Filter
-from jaxdp.guarantee.base import BudgetLike
-from jaxdp.ledger import ONE_CHARGE, Step
+from jaxdp.guarantee.base import Budget, BudgetLike
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
+from jaxdp.guarantee.renyi import RDP
+from jaxdp.ledger import ONE_CHARGE, Step, rows_of, steps_of
 
 _FORMAT = "jaxdp-ledger"
 _VERSION = 1
@@ -62,30 +62,20 @@ class Charge:
     receipt: str
 
 
-class _Parsed(NamedTuple):
-    """Lines that were parsed: their effect, and what recognises them. Never changed."""
-
-    running: Filter
-    charges: tuple[Charge, ...]
-    digest: str  # of the last line
-    size: int  # in bytes
-    sha256: bytes  # of these bytes
-
-
 @final
 @in_float64
-class Ledger(Locked):
-    """A running budget in a file, charged before anything is drawn.
+class Ledger(Filter):
+    """A `Filter` in a file, charged before anything is drawn.
 
     Args:
         path: of the file, made if there is none.
-        budget: a `Budget` or (epsilon, delta), which is kept as its `largest_gdp`; or a `PureDP`,
-            `ZCDP`, `RDP` or `GDP`. None for a file that is there, whose budget it must equal
+        budget: as of a `Filter`. None for a file that is there, whose budget it must equal
             otherwise.
 
     All accepted releases together satisfy `budget`, as with a `Filter`, if every release is charged
     here. A file that is not a ledger, was changed or ends within a line raises `ValueError`, and
-    nothing can be charged. `NotImplementedError` on a system without POSIX locks, such as Windows.
+    nothing can be charged. A file that may only be read can be read. `NotImplementedError` on a
+    system without POSIX locks, such as Windows.
 
     >>> import tempfile, pathlib
     >>> import jaxdp as dp
@@ -93,62 +83,53 @@ class Ledger(Locked):
     >>> ledger = dp.Ledger(path, dp.Budget(4.0, 1e-6))
     >>> receipt = ledger.charge(dp.GDP(0.6), name="ages")
     >>> released = dp.release(dp.Mechanism(dp.Gaussian(2.0), 1.0), 42.0, ledger=ledger)
-    >>> print(f"{float(ledger.budget.mu):.4f} {float(dp.Ledger(path).spent().mu):.4f}")
-    0.8379 0.7810
+    >>> print(f"{float(dp.Ledger(path).spent().mu):.4f}")
+    0.7810
     """
 
-    def __init__(self, path: str | os.PathLike[str], budget: Currency | BudgetLike | None = None):
-        super().__init__()
-        self._path = Path(path)
-        self._parsed: _Parsed | None = None
-        with self._locked(create=budget is not None) as file:
-            if not file.read(1):
-                if budget is None:
-                    raise ValueError(f"budget must be given for a new ledger, {path} is empty")
-                first: dict[str, object] = {"format": _FORMAT, "filter": Filter(budget).to_json()}
-                _append(file, "", first)
-                sync_folder(self._path.parent)
-            stored = self._read(file).running.budget
-        if budget is not None and Filter(budget).to_json() != Filter(stored).to_json():
+    def __init__(self, path: str | os.PathLike[str], budget: Kind | BudgetLike | None = None):
+        self._open(Path(path))
+        if budget is not None:
+            self._make(budget)
+        with self._current():
+            stored = self._budget
+        if budget is not None and not _is_same(Filter(budget).budget, stored):
             raise ValueError(
                 f"budget must equal the ledger's budget, {stored}, or be left out, got {budget}"
             )
 
-    @property
-    def budget(self) -> Currency:
-        """The budget that all charges together will not pass."""
-        return self._state().running.budget
+    def _open(self, path: Path) -> None:
+        Locked.__init__(self)
+        self._path = path
+        self._charges: tuple[Charge, ...] = ()
+        # Of the lines that were read: the digest of the last, the bytes, and what recognises them.
+        self._digest, self._size, self._sha256 = "", 0, hashlib.sha256().digest()
 
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The charges: names, costs of one release in the budget's kind, and counts."""
-        return self._state().running.steps
+    def _make(self, budget: Kind | BudgetLike) -> None:
+        """Write the first line of a file that is missing or empty."""
+        if self._path.exists() and self._path.stat().st_size:
+            return
+        first = {"format": _FORMAT, "filter": Filter(budget).to_json()}
+        with self._opened(os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
+            if not os.fstat(file.fileno()).st_size:
+                _append(file, "", first)
+                sync_folder(self._path.parent)
 
     @property
     def charges(self) -> tuple[Charge, ...]:
         """The charges with their times, the digests of their plans and of their outputs."""
-        return self._state().charges
+        with self._current():
+            return self._charges
 
     @property
     def digest(self) -> str:
         """The digest of the last line, which stands for all before it."""
-        return self._state().digest
+        with self._current():
+            return self._digest
 
-    def spent(self) -> Currency:
-        """The sum of the charges, rounded up; see `Filter.spent`."""
-        return self._state().running.spent()
-
-    def remaining(self) -> Currency:
-        """A guarantee that still fits, rounded down."""
-        return self._state().running.remaining()
-
-    def would_fit(self, item: Item, count: object = 1) -> bool:
-        """True if `charge` would take the step now; another process may be faster."""
-        return self._state().running.would_fit(item, count)
-
-    def share(self, parts: int) -> Currency:
-        """One of `parts` equal parts of the budget, all of which fit together."""
-        return self.budget / parts
+    def spend(self, item: Item, count: object = 1, name: str = "") -> None:
+        """`charge`, without its receipt."""
+        self.charge(item, count, name)
 
     def charge(
         self, item: Item, count: object = 1, name: str = "", *, plan_sha256: str | None = None
@@ -163,115 +144,109 @@ class Ledger(Locked):
         is_text = isinstance(plan_sha256, str)
         if plan_sha256 is not None and not (is_text and re.fullmatch("[0-9a-f]{64}", plan_sha256)):
             raise ValueError(f"plan_sha256 must be 64 hexadecimal digits, got {plan_sha256!r}")
-        with self._locked(create=False) as file:
-            parsed = self._read(file)
-            running = copy.copy(parsed.running)
-            running.spend(item, count, name)
-            step = running.steps[-1]
-            row = [step.name, ledger.to_hex(step.cost), step.count]
+        with self._current(is_charged=True) as file:
+            (row,) = rows_of([self._admitted(item, count, name)])
             now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-            body = {"step": row, "time": now}
+            body = {"charge": row, "time": now}
             if plan_sha256 is not None:
                 body["plan_sha256"] = plan_sha256
-            _append(file, parsed.digest, body)
-            return self._read(file).digest
+            _append(file, self._digest, body)
+            self._read(file)
+            return self._digest
 
     def record_output(self, receipt: str, path: str | os.PathLike[str]) -> str:
         """Write the SHA-256 of a released file beside the charge with this receipt; returns it."""
         sha256 = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-        with self._locked(create=False) as file:
-            parsed = self._read(file)
-            if receipt not in (charge.receipt for charge in parsed.charges):
+        with self._current(is_charged=True) as file:
+            if receipt not in (charge.receipt for charge in self._charges):
                 raise ValueError(f"receipt must be of a charge in {self._path}, got {receipt!r}")
-            _append(file, parsed.digest, {"output_sha256": sha256, "of": receipt})
+            _append(file, self._digest, {"output_sha256": sha256, "of": receipt})
             self._read(file)
         return sha256
 
-    def _state(self) -> _Parsed:
-        with self._locked(create=False) as file:
-            return self._read(file)
-
-    def _read(self, file: BinaryIO) -> _Parsed:
-        """The state of the file; `ValueError` unless every line is as written."""
-        file.seek(0)
-        data = file.read()
-        if not data.endswith(b"\n"):
-            raise ValueError(f"path must be a ledger of whole lines, {self._path} ends within one")
-        known = self._parsed
-        if known is not None and hashlib.sha256(data[: known.size]).digest() != known.sha256:
-            _parsed(data, None, self._path)
-            raise ValueError(f"digest must match the lines: {self._path} was changed")
-        self._parsed = _parsed(data, known, self._path)
-        return self._parsed
+    @contextlib.contextmanager
+    def _current(self, is_charged: bool = False) -> Iterator[BinaryIO]:
+        """The state of the file, which is open for this thread of this process alone."""
+        with self._opened(os.O_RDWR | os.O_APPEND if is_charged else os.O_RDONLY) as file:
+            self._read(file)
+            yield file
 
     @contextlib.contextmanager
-    def _locked(self, create: bool) -> Iterator[BinaryIO]:
-        """The file at its beginning, for this thread of this process alone."""
+    def _opened(self, flags: int) -> Iterator[BinaryIO]:
         require_outside_traces("Ledger", ONE_CHARGE)
         fcntl = checks.posix_locks()
-        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
-        with self._lock:
-            try:
-                descriptor = os.open(self._path, flags, 0o600)
-            except FileNotFoundError as error:
-                missing = self._path.parent if create else self._path
-                raise ValueError(f"path must be an existing ledger, found no {missing}") from error
-            except (IsADirectoryError, NotADirectoryError) as error:
-                where = "a folder" if self._path.is_dir() else "inside a file"
-                raise ValueError(f"path must be a ledger, {self._path} is {where}") from error
-            with os.fdopen(descriptor, "r+b", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                yield file  # pyright: ignore[reportReturnType]
+        with self._lock, opened_file(self._path, "ledger", flags) as file:
+            fcntl.flock(file, fcntl.LOCK_SH if flags == os.O_RDONLY else fcntl.LOCK_EX)
+            yield file
 
+    def _read(self, file: BinaryIO) -> None:
+        """Take the lines that are new; `ValueError` unless every line is as written."""
+        file.seek(0)
+        data = file.read()
+        if not data:
+            raise ValueError(f"budget must be given for a new ledger, {self._path} is empty")
+        if not data.endswith(b"\n"):
+            raise ValueError(f"path must be a ledger of whole lines, {self._path} ends within one")
+        if hashlib.sha256(data[: self._size]).digest() != self._sha256:
+            # Its lines may be wrong by themselves.
+            again = object.__new__(Ledger)
+            again._open(self._path)
+            again._read(file)
+            raise ValueError(f"digest must match the lines: {self._path} was changed")
+        try:
+            self._take_lines(data[self._size :].decode("utf-8").splitlines())
+        except _MALFORMED as error:
+            raise ValueError(f"path must be a ledger, {self._path} is not") from error
+        self._size, self._sha256 = len(data), hashlib.sha256(data).digest()
 
-def _parsed(data: bytes, before: _Parsed | None, path: Path) -> _Parsed:
-    """The state after all lines, of which those of `before` are known."""
-    digest, size = ("", 0) if before is None else (before.digest, before.size)
-    rows = []
-    try:
-        for line in data[size:].decode("utf-8").splitlines():
+    def _take_lines(self, lines: list[str]) -> None:
+        """The effect of new lines; an error changes nothing."""
+        digest, rows = self._digest, []
+        for line in lines:
             body = json.loads(line)
             written = body.pop("digest")
             digest = _digest(digest, body)
             if written != digest:
-                raise ValueError(f"digest must match the lines: {path} was changed")
+                raise ValueError(f"digest must match the lines: {self._path} was changed")
             rows.append({**body, "receipt": digest})
-        if before is None:
+        if not self._size:
             first = rows.pop(0)
             if first["format"] != _FORMAT or first["version"] != _VERSION:
-                raise ValueError(f"format must be {_FORMAT}, version {_VERSION}, of {path}")
-            running, known = Filter.from_json(first["filter"]), ()
-        else:
-            running, known = copy.copy(before.running), before.charges
-        charges = {charge.receipt: charge for charge in known}
-        for row in rows:
-            _add(charges, row)
-    except _MALFORMED as error:
-        raise ValueError(f"path must be a ledger, {path} is not") from error
-    new = [*charges.values()][len(known) :]
-    running.resumed([Step(c.name, c.cost, c.count) for c in new])
-    return _Parsed(
-        running, tuple(charges.values()), digest, len(data), hashlib.sha256(data).digest()
-    )
+                raise ValueError(f"format must be {_FORMAT}, version {_VERSION}, of {self._path}")
+            stored = Filter.from_json(first["filter"])
+            self._set(stored._budget, stored._order, stored._limits)
+        charges = {charge.receipt: charge for charge in self._charges}
+        steps = [step for row in rows for step in _add(charges, row)]
+        self._take(steps)
+        self._charges, self._digest = (*charges.values(),), digest
 
 
-def _add(charges: dict[str, Charge], row: dict[str, Any]) -> None:
-    """Add the charge of a line, or the output of one, under its receipt."""
-    if "step" in row:
-        name, cost, count = row["step"]
-        charges[row["receipt"]] = Charge(
-            name,
-            ledger.from_hex(cost),
-            ledger.whole_count(count),
-            row.get("time"),
-            row.get("plan_sha256"),
-            (),
-            row["receipt"],
-        )
-    else:
+def _is_same(budget: Kind, stored: Kind) -> bool:
+    """True for equal budgets; earlier files keep an (epsilon, delta) as its largest mu."""
+    if isinstance(stored, GDP) and isinstance(budget, Budget):
+        budget = largest_gdp(budget)
+    if (
+        isinstance(budget, RDP)
+        and isinstance(stored, RDP)
+        and len(budget.order) == len(stored.order)
+    ):
+        return bool((budget.order == stored.order).all()) and numbers(budget) == numbers(stored)
+    return type(budget) is type(stored) and numbers(budget) == numbers(stored)
+
+
+def _add(charges: dict[str, Charge], row: dict[str, Any]) -> list[Step]:
+    """Add the charge of a line, which is returned, or the output of one, under its receipt."""
+    # Earlier lines are named "step", and have doubles in hexadecimal alone.
+    steps = steps_of([row[name] for name in ("step", "charge") if name in row])
+    for step in steps:
+        cost = tuple(map(float, step.cost))
+        more = row.get("time"), row.get("plan_sha256"), (), row["receipt"]
+        charges[row["receipt"]] = Charge(step.name, cost, step.count, *more)
+    if not steps:
         paid = charges[row["of"]]
         outputs = (*paid.outputs, row["output_sha256"])
         charges[row["of"]] = dataclasses.replace(paid, outputs=outputs)
+    return steps
 
 
 def _append(file: BinaryIO, digest: str, body: dict[str, Any]) -> None:

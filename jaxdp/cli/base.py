@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import sys
 import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import typer
+
+from jaxdp._core.files import require_replaceable
 
 Epsilon = Annotated[float, typer.Option(help="epsilon in nats.")]
 Delta = Annotated[float, typer.Option(help="delta, a probability.")]
@@ -193,8 +196,29 @@ def _with_flags(text: str) -> str:
 
 
 def show(as_json: bool, answer: Mapping[str, Any], text: str) -> None:
-    """Print `answer` as one JSON object for programs, or `text` for people."""
-    typer.echo(as_text(answer) if as_json else text)
+    """Print `answer` as one JSON object for programs, or `text` for people.
+
+    Where nothing can be printed: one line on stderr, and exit code 1.
+    """
+    error = printed(as_text(answer) if as_json else text)
+    if error is not None:
+        typer.echo(f"jaxdp: cannot print: {error}", err=True)
+        raise typer.Exit(1)
+
+
+def printed(text: str) -> str | None:
+    """Print a text to the last byte; the reason if that fails."""
+    if sys.stdout is None or sys.stdout.closed:
+        return "standard output is closed"
+    try:
+        typer.echo(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # The rest would be written, and fail, once more at the end of the process.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return error.strerror or str(error)
+    return None
 
 
 def as_text(answer: Mapping[str, Any]) -> str:
@@ -267,7 +291,8 @@ def read_toml(file: Path) -> dict[str, Any]:
 
 def check_writable(name: str, path: Path) -> None:
     """OSError if a file cannot be written, which is to be known before a budget is spent."""
-    if not os.access(path.parent, os.W_OK) or path.is_dir():
+    require_replaceable(path)
+    if not os.access(path.parent, os.W_OK):
         raise OSError(f"{flag(name)} cannot be written to: {path}")
 
 

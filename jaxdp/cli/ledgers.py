@@ -20,8 +20,8 @@ from jaxdp.cli.base import (
     wrapped,
 )
 
-# Names of the numbers of a guarantee, by its kind.
-_NAMES = {"ZCDP": ("xi", "rho"), "GDP": ("mu",), "PureDP": ("epsilon",)}
+# Kinds that state an epsilon and a delta.
+_PAIRS = ("Budget", "ApproxDP")
 # Printed digits of a number. chosen: more are no help to a reader
 _PRECISION = 4
 # Digits of a SHA-256 that are printed. chosen: enough to compare by eye, --json has all
@@ -42,7 +42,7 @@ class NewBudget:
     ] = None
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Budget with --delta and --create: kept as a mu, or --zcdp."),
+        typer.Option(help="Budget with --delta and --create."),
     ] = None
     gdp: Annotated[float | None, typer.Option(help="Budget as mu of GDP, with --create.")] = None
     delta: Annotated[
@@ -106,19 +106,23 @@ def _opened(file: Path, budget: NewBudget) -> Any:
 
 def _parts(ledger: Any, delta: float) -> dict[str, tuple[Any, float]]:
     """The budget, the spent and the remaining part, and the epsilon of each at delta."""
-    import jax
-    import numpy as np
-
     parts = {"budget": ledger.budget, "spent": ledger.spent(), "remaining": ledger.remaining()}
-    batch = jax.tree.map(lambda *numbers: np.stack(numbers), *parts.values())
-    epsilons = np.asarray(batch.epsilon(delta))
+    return {name: (part, _epsilon_of(part, delta)) for name, part in parts.items()}
+
+
+def _epsilon_of(part: Any, delta: float) -> float:
+    """The epsilon that a pair states, or that a guarantee has at delta."""
+    from jaxdp.adaptive.costs import numbers
+
+    if type(part).__name__ in _PAIRS:
+        return numbers(part)[0]
+    epsilon = float(part.epsilon(delta))
     if 0 < delta < 1:
         # Fewer digits, if they satisfy delta, whose log is rounded, too.
-        shorter = np.array([float(f"{epsilon:.{_PRECISION}g}") for epsilon in epsilons])
-        is_met = batch.log_delta(shorter) <= math.nextafter(math.log(delta), -math.inf)
-        epsilons = np.where(is_met & (shorter < epsilons), shorter, epsilons)
-    pairs = zip(parts.items(), epsilons.tolist(), strict=True)
-    return {name: (part, epsilon) for (name, part), epsilon in pairs}
+        shorter = float(f"{epsilon:.{_PRECISION}g}")
+        if part.log_delta(shorter) <= math.nextafter(math.log(delta), -math.inf):
+            return min(epsilon, shorter)
+    return epsilon
 
 
 def _report(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> dict[str, Any]:
@@ -133,18 +137,20 @@ def _report(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> d
 
 def _text_of(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> str:
     """The ledger in words, and a table of its charges."""
-    kind, lines = type(ledger.budget).__name__, []
-    words = {"budget": "budget", "spent": "spent so far", "remaining": "left"}
+    kind, lines = ledger.budget, []
+    titles = {"budget": "budget", "spent": "spent so far", "remaining": "left"}
     for name, (guarantee, epsilon) in parts.items():
-        numbers = in_words(guarantee, up=name != "remaining")
-        implied = f"it implies ({rounded(epsilon, _PRECISION)}, {delta:g})-differential privacy"
-        lines.append(f"{words[name]}: {numbers}; {implied}")
+        line = f"{titles[name]}: {in_words(guarantee, up=name != 'remaining')}"
+        if type(guarantee).__name__ not in _PAIRS:
+            rest = f"({rounded(epsilon, _PRECISION)}, {delta:g})-differential privacy"
+            line += f"; it implies {rest}"
+        lines.append(line)
     rows = [["time (UTC)", "name", "cost", "plan", "output"]]
     for charge in ledger.charges:
         times = "" if charge.count == 1 else f"{charge.count} x "
         time = (charge.time or "").removesuffix("+00:00").replace("T", " ")
         outputs = ", ".join(output[:_DIGITS] for output in charge.outputs)
-        cost = times + _words(kind, charge.cost)
+        cost = times + words(kind, charge.cost)
         rows.append([time, charge.name, cost, (charge.plan_sha256 or "")[:_DIGITS], outputs])
     table = in_columns(rows) if len(rows) > 1 else ["no charge"]
     return "\n".join([wrapped("\n".join(lines)), *table, f"digest: {ledger.digest}"])
@@ -152,16 +158,13 @@ def _text_of(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> 
 
 def in_words(guarantee: Any, *, up: bool) -> str:
     """A guarantee of a ledger's kind as "rho 0.02", rounded up or down."""
-    from jaxdp.adaptive.currency import numbers
+    from jaxdp.adaptive.costs import numbers
 
-    return _words(type(guarantee).__name__, numbers(guarantee), up)
+    return words(guarantee, numbers(guarantee), up)
 
 
-def _words(kind: str, sizes: Sequence[float], up: bool = True) -> str:
-    names = _NAMES.get(kind, ("",) * len(sizes))
-    texts = (
-        f"{n} {rounded(x, _PRECISION, up=up)}".strip()
-        for n, x in zip(names, sizes, strict=True)
-        if x != 0
-    )
-    return ", ".join(texts) or "nothing"
+def words(kind: Any, sizes: Sequence[Any], up: bool = True) -> str:
+    """Numbers of a guarantee, or of a cost under a budget, rounded up or down."""
+    from jaxdp.adaptive import costs
+
+    return costs.in_words(kind, sizes, lambda x: rounded(x, _PRECISION, up=up))

@@ -13,6 +13,7 @@ from jaxdp._core.files import write_atomically
 from jaxdp.cli import answers
 from jaxdp.cli.base import AsJson, check_output, exit_on_error, library, show, with_options
 from jaxdp.cli.records import Dialect, Records, require_names
+from jaxdp.cli.results import Held
 from jaxdp.cli.tables import Chunks, Data, has_room, read_plan
 
 
@@ -36,7 +37,7 @@ def check(
         table_plan, records = read_plan(plan), Records(file, **vars(dialect))
         fits = has_room(table_plan)
         with records.located():
-            chunks = Chunks(records, table_plan, False if as_json else None)
+            chunks = Chunks(records, table_plan, False if as_json else None, Held())
             tally_of(chunks, table_plan).totals()
         return {"plan": str(plan), "file": str(file), "is_accepted": True, "fits_ledger": fits}
 

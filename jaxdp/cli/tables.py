@@ -1,9 +1,11 @@
 """`jaxdp release`: noisy counts, sums and means of a CSV file, as a plan says."""
 
+import contextlib
 import csv
 import io
 import math
 import shlex
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,13 +22,14 @@ from jaxdp.cli.base import (
     exit_on_error,
     in_columns,
     library,
+    printed,
     read_toml,
-    show,
     with_options,
     wrapped,
 )
-from jaxdp.cli.ledgers import in_words
+from jaxdp.cli.ledgers import in_words, words
 from jaxdp.cli.records import Dialect, Records
+from jaxdp.cli.results import Held, rescued
 from jaxdp.tables.labels import number_in
 
 Data = Annotated[
@@ -81,33 +84,73 @@ def run(
             return *_expected(table_plan, records), None
         if records is not None:
             raise ValueError("--records must stand beside --dry-run, which reads no record")
+        _require_place(output)
         data = Records(file, **vars(dialect))
         has_room(table_plan)
-        with data.located():
-            table = library().tables.release(Chunks(data, table_plan, progress), table_plan)
+        with data.located(), _charge_said(table_plan.ledger):
+            chunks = Chunks(data, table_plan, progress, held)
+            table = library().tables.release(chunks, table_plan)
         rows = [row._asdict() for row in table.rows]
         paid = None if table.receipt is None else (table_plan.ledger, table.receipt)
         return _report(table_plan, rows), _lines(rows), paid
 
     def write() -> None:
         if output is not None:
-            write_atomically(output, _in_format(output, answer))
+            write_atomically(output, _in_format(output, answer), replaces=False)
+            written.append(f"in {output}")
             if paid is not None:
                 ledger, receipt = paid
                 library().Ledger(ledger).record_output(receipt, output)
 
-    answer, lines, paid = exit_on_error("release", work, reads_records=True)
+    written: list[str] = []
+    with Held() as held:
+        answer, lines, paid = exit_on_error("release", work, reads_records=True)
+        try:
+            if not dry_run:
+                exit_on_error("release", write, reads_records=True)
+        finally:  # what was charged is shown
+            lines += f"\nwritten to {output}" if written else ""
+            text = f"{lines}\n{wrapped(_bars(answer) + answer['guarantee'])}"
+            error = printed(as_text(answer) if as_json else text)
+            if error is not None or held.pending:
+                place = "printed" if error is None else "".join(written)
+                if not place:
+                    place = "not kept" if dry_run else rescued(as_text(answer) + "\n")
+                raise _told(error, place, paid)
+
+
+def _require_place(output: Path | None) -> None:
+    """`ValueError` if the result has no place, before a budget is spent."""
+    if output is not None and output.exists():
+        raise ValueError(f"--output must be a new file: no released table is replaced, {output}")
+    if output is None and sys.stdout is None:
+        raise ValueError("--output must be given: standard output is closed")
+
+
+def _told(error: str | None, place: str, paid: tuple[str, str] | None) -> typer.Exit:
+    """Say what was charged, and where the table is, if it was not printed or Ctrl-C came."""
+    cost = "" if paid is None else f"{paid[0]} was charged (receipt {paid[1]}); "
+    why = "interrupted" if error is None else f"cannot print: {error}"
+    typer.echo(f"jaxdp release: {why}; {cost}the table is {place}", err=True)
+    return typer.Exit(130 if error is None else 1)
+
+
+@contextlib.contextmanager
+def _charge_said(file: str | None) -> Iterator[None]:
+    """Say so if the ledger was charged, and something fails before there is a table."""
+    before = None if file is None else library().Ledger(file).digest
     try:
-        exit_on_error("release", write, reads_records=True)
-        lines += "" if output is None else f"\nwritten to {output}"
-    finally:  # what was charged is shown
-        show(as_json, answer, f"{lines}\n{wrapped(_bars(answer) + answer['guarantee'])}")
+        yield
+    except BaseException:
+        if file is not None and library().Ledger(file).digest != before:
+            typer.echo(f"jaxdp release: {file} was charged, and no table was made", err=True)
+        raise
 
 
 class Chunks:
     """The columns that a plan reads, some records at a time, as often as they are read."""
 
-    def __init__(self, records: Records, plan: Any, progress: bool | None):
+    def __init__(self, records: Records, plan: Any, progress: bool | None, held: Held):
         names, numbers = set[str](), set[str]()
         for entry in (query.entry for query in plan.queries):
             for name in entry.columns:
@@ -121,10 +164,13 @@ class Chunks:
             names.add(plan.person)
         # A count of all records needs a column, too.
         self._read = partial(records.chunks, names or {n for n in records.names if n}, numbers)
-        self._progress = progress
+        self._progress, self._held = progress, held
 
     def __iter__(self) -> Iterator[dict[str, list[Any]]]:
-        return iter(shown(self._read(), "chunks of records", self._progress))
+        self._held.waits = False
+        yield from shown(self._read(), "chunks of records", self._progress)
+        # The charge comes next.
+        self._held.waits = True
 
 
 def read_plan(file: Path) -> Any:
@@ -144,14 +190,17 @@ def has_room(plan: Any) -> bool | None:
             f"plan: ledger must be a file that is there, and {plan.ledger} is not: make it with "
             f"jaxdp ledger {shlex.quote(plan.ledger)} --create and its budget"
         )
-    ledger = library().Ledger(plan.ledger)
-    cost = cost_of(plan, ledger.budget)
-    if not ledger.would_fit(cost):
+    dp = library()
+    ledger = dp.Ledger(plan.ledger)
+    try:
+        ledger.admitted(cost_of(plan))
+    except dp.BudgetExceededError as error:
+        left = " or ".join(in_words(x, up=False) for x in error.remaining) or "nothing"
+        cost = "no finite number" if error.step is None else words(ledger.budget, error.step.cost)
         raise ValueError(
-            f"{plan.ledger} has {in_words(ledger.remaining(), up=False)} left, and the table costs "
-            f"{in_words(cost, up=True)}: nothing was charged or released; give the plan a smaller "
-            "budget, or release no more from this ledger"
-        )
+            f"{plan.ledger} has {left} left, and the table costs {cost}: nothing was charged or "
+            "released; give the plan a smaller budget, or release no more from this ledger"
+        ) from error
     return True
 
 

@@ -114,6 +114,10 @@ class Budget:
             delta=checks.probability("delta", delta),
         )
 
+    def __truediv__(self, parts: ArrayLike) -> Budget:
+        """One of `parts` equal parts: their epsilons and deltas add up to these at most."""
+        return Budget(part_of(self.epsilon, parts), part_of(self.delta, parts))
+
 
 def part_of(value: Reals, parts: ArrayLike) -> Reals:
     """value / parts, rounded down: the sum of as many is at most `value`, without rounding."""

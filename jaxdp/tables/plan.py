@@ -162,10 +162,9 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     sha256 = sha256_of(json.dumps(plan, sort_keys=True, default=str).encode())
     rest = (level, jointly, ledger, loss, name, sha256, *person_of(plan))
     made = TablePlan(queries, mechanisms, guarantee, *rest)
-    if any(q.entry.unknown_delta is not None for q in queries) and (made.jointly or made.ledger):
+    if any(q.entry.unknown_delta is not None for q in queries) and made.jointly:
         raise ValueError(
-            "plan: unknown_delta must stand without jointly, as the number of rows is not known, "
-            "and without ledger, which counts no delta"
+            "plan: unknown_delta must stand without jointly, as the number of rows is not known"
         )
     if not made.miss >= _LEAST_MISS:
         raise ValueError(f"plan: level must be lower for so many rows jointly, got {level}")

@@ -11,17 +11,13 @@ import numpy as np
 
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import ONE_KEY, is_secure, key_for, key_or_new
 from jaxdp._core.types import Key
-from jaxdp._numeric.elementary import round_up
-from jaxdp.adaptive.currency import Currency, in_currency
+from jaxdp.adaptive.costs import Together
 from jaxdp.adaptive.ledger_file import Ledger
 from jaxdp.exponential_mechanism import ExponentialMechanism
-from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.drawn import Drawn
-from jaxdp.guarantee.pure import ApproxDP, PureDP
-from jaxdp.guarantee.renyi import RDP, ZCDP
+from jaxdp.guarantee.pure import ApproxDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.mechanism import release as released_by
 from jaxdp.tables.labels import normal
@@ -137,8 +133,7 @@ def _drawn(
     if ledger is None and plan.ledger is not None:
         ledger = Ledger(plan.ledger)
     if ledger is not None:
-        cost = cost_of(plan, ledger.budget)
-        receipt = ledger.charge(cost, name=plan.name, plan_sha256=plan.sha256)
+        receipt = ledger.charge(cost_of(plan), name=plan.name, plan_sha256=plan.sha256)
     keys = jax.random.split(key, len(sums))
     noisy = [
         _noisy(plan, i, counts, k) for i, (counts, k) in enumerate(zip(sums, keys, strict=True))
@@ -205,26 +200,8 @@ def _noisy(plan: TablePlan, index: int, sums: list[int], key: Key) -> list[float
     return np.asarray(released.value, np.float64).tolist()
 
 
-def cost_of(plan: TablePlan, budget: Currency) -> Currency:
-    """Cost of all statistics together, so that the ledger takes all of them or none."""
-    if plan.thresholds():
-        raise ValueError("ledger must be None: it counts no delta, which unknown categories need")
-    costs = [
-        query.runs * in_currency(_item(mechanism, budget), budget)
-        for query, mechanism in zip(plan.queries, plan.mechanisms, strict=True)
-    ]
-    return sum(costs[1:], costs[0])
-
-
-def _item(mechanism: Mechanism | ExponentialMechanism, budget: Currency) -> Mechanism | Guarantee:
-    """The item that a budget is charged for."""
-    if isinstance(mechanism, Mechanism):
-        return mechanism
-    match budget:
-        case ZCDP():
-            rho = mechanism.zcdp().rho
-            return ZCDP(xp.zeros_like(rho), round_up(rho, 8))
-        case RDP(order=order):
-            return RDP(order, round_up(mechanism.renyi(order), 8))
-        case _:
-            return PureDP(mechanism.epsilon_bound)
+def cost_of(plan: TablePlan) -> Together:
+    """All statistics as one item, so that the ledger takes all of them or none."""
+    pairs = zip(plan.queries, plan.mechanisms, strict=True)
+    parts = [(mechanism, query.runs) for query, mechanism in pairs]
+    return Together(() if plan.thresholds() else (*parts,), plan.guarantee)

@@ -70,8 +70,6 @@ def guarantee_rows() -> list[Row]:
             dp.RDP([2.0, 8.0], [0.1, 0.4]), mean=m).value, "mean:moderate", has_shapes=False),
         row("Filter", lambda m: dp.Filter(dp.GDP(1e3)).spend(dp.GDP(m)), "mu:moderate",
             has_shapes=False),
-        row("Odometer", lambda d, r: dp.Odometer(d).spend(dp.ZCDP(0.0, r)),
-            "delta:small rho:moderate", has_shapes=False, is_dear=True),
     ]  # fmt: skip
 
 

@@ -62,7 +62,6 @@ calls = {
     "executor name": (bad, lambda: swept("processes"), "must be a concurrent.futures.Executor"),
     "executor class": (bad, lambda: swept(ThreadPoolExecutor), "got a type"),
     "filter": (bad, lambda: dp.Filter.from_json("[" * 100000), "text must be the JSON"),
-    "odometer": (bad, lambda: dp.Odometer.from_json("[" * 100000), "text must be the JSON"),
     "loss": (bad, lambda: dp.PrivacyLoss.from_json("[" * 100000), "text must be the JSON"),
     "phases": (bad, lambda: dp.dpsgd.epsilon(phases=[(1.0, 0.01, 100)]), "dp.dpsgd.Phase("),
     "phases number": (bad, lambda: dp.dpsgd.epsilon(phases=1.0), "dp.dpsgd.Phase("),

@@ -53,7 +53,7 @@ NAMES = """
     ApproxDP Budget BudgetExceededError DPLasso DPLinearRegression DPLogisticRegression
     DPNaiveBayes DPPCA DiscreteGaussian DiscreteHistogram DiscreteLaplace ExponentialMechanism
     Filter FlippedHuber GDP Gaussian GaussianMixture Histogram JointSensitivity Laplace Ledger
-    Mechanism Odometer OffsetGaussian PrivacyLoss Proof PureDP RDP RandomisedResponse Released
+    Mechanism OffsetGaussian PrivacyLoss Proof PureDP RDP RandomisedResponse Released
     Staircase Subbotin TruncatedLaplace ZCDP above_threshold allocate allocate_exact
     allocation_error audit calibrate compare datasets dpsgd enable_cache estimators
     expected_error explore fit_noise gdp_with_regret interop largest_gdp largest_zcdp optimal own

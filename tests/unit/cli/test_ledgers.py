@@ -31,7 +31,7 @@ def run():
     [
         (["--rho", 0.05], dp.ZCDP(0.0, 0.05)),
         (["--gdp", 0.5], dp.GDP(0.5)),
-        (["--epsilon", 1, "--delta", 1e-6], dp.largest_gdp((1.0, 1e-6))),
+        (["--epsilon", 1, "--delta", 1e-6], dp.Budget(1.0, 1e-6)),
         (["--epsilon", 1, "--delta", 0], dp.PureDP(1.0)),
         (["--epsilon", 1, "--delta", 1e-6, "--zcdp"], dp.largest_zcdp((1.0, 1e-6))),
     ],
@@ -53,6 +53,8 @@ def test_a_ledger_is_made(run, tmp_path, options, budget):
         (["--create", "--rho", 1, "--gdp", 1], "give one budget"),
         (["--create", "--rho", 0], "--rho must be above 0"),
         (["--create", "--gdp", "nan"], "--gdp must be above 0"),
+        (["--create", "--rho", 1e-320], "budget must be 0, or above 2.2250738585072014e-308"),
+        (["--create", "--epsilon", 1e-320, "--delta", 0], "budget must be 0, or above"),
         (["--create", "--epsilon", 1, "--delta", 2], "--delta must lie in [0, 1]"),
         (["--create", "--rho", 1, "--zcdp"], "--zcdp must be beside --epsilon, and --delta"),
         (["--create", "--epsilon", 1, "--delta", 0, "--zcdp"], "--zcdp must be beside --epsilon"),
@@ -75,6 +77,7 @@ def test_a_release_is_in_the_ledger_with_its_plan_and_output(run, tmp_path):
     # So far apart that no noise makes two tables equal.
     for records in (2, 2000):
         (tmp_path / "data.csv").write_text("a\n" + "1\n" * records)
+        output.unlink(missing_ok=True)
         told = run("release", tmp_path / "data.csv", "--plan", plan, "--output", output)
         assert told.exit_code == 0, told.output
     answer = json.loads(run("ledger", ledger, "--json").stdout)
@@ -92,6 +95,10 @@ def test_a_release_is_in_the_ledger_with_its_plan_and_output(run, tmp_path):
     assert second["time"][:10] in text
     shown = float(text.split("spent so far: rho 0.04; it implies (")[1].split(",")[0])
     assert epsilon <= shown <= epsilon * 1.001
+    taken = run("release", tmp_path / "data.csv", "--plan", plan, "--output", output)
+    assert taken.exit_code == 2
+    assert "--output must be a new file" in taken.stderr
+    output.unlink()
     full = run("release", tmp_path / "data.csv", "--plan", plan, "--output", output)
     assert full.exit_code == 2
     assert f"{ledger} has rho 0.01 left, and the table costs rho 0.02" in full.stderr

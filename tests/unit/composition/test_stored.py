@@ -110,7 +110,7 @@ def test_changed_text_is_refused():
     text = LOSSES["known"].to_json()
     body = json.loads(text)
     changed = [text[:-4], "", "[]", text.replace('"version": 1', '"version": 2')]
-    changed += [text.replace("0x1.d", "0x1.c"), dp.Odometer(0.1).to_json()]
+    changed += [text.replace("0x1.d", "0x1.c"), dp.Filter(dp.GDP(0.1)).to_json()]
     changed += [json.dumps({**body, "relation": "remove"}), json.dumps({**body, "digest": "0"})]
     for bad in changed:
         assert bad != text

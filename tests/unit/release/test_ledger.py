@@ -41,7 +41,7 @@ def test_a_release_charges_before_it_draws(tmp_path):
 
 def changed(lines):
     body = json.loads(lines[1])
-    body["step"][2] = 1
+    body["charge"][2] = 1
     return [lines[0], json.dumps(body), *lines[2:]]
 
 
@@ -150,7 +150,7 @@ def test_a_folder_is_no_ledger(tmp_path):
             dp.Ledger(tmp_path / "file" / "ledger", budget)
     with pytest.raises(ValueError, match=r"path must be an existing ledger, found no .*missing$"):
         dp.Ledger(tmp_path / "missing" / "ledger", dp.GDP(1.0))
-    for kept in (dp.Filter(dp.GDP(1.0)), dp.Odometer(1e-6), dp.privacy_loss(dp.GDP(1.0))):
+    for kept in (dp.Filter(dp.GDP(1.0)), dp.privacy_loss(dp.GDP(1.0))):
         with pytest.raises(ValueError, match=r"path must be a file, .* is a folder"):
             kept.save(tmp_path)
         with pytest.raises(
@@ -160,11 +160,11 @@ def test_a_folder_is_no_ledger(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"file"}
 
 
-def test_a_budget_is_kept_as_its_largest_gdp(tmp_path):
+def test_an_epsilon_and_a_delta_are_kept(tmp_path):
     path = tmp_path / "budget"
     ledger = dp.Ledger(path, dp.Budget(1.0, 1e-6))
     mu = dp.largest_gdp((1.0, 1e-6)).mu
-    assert ledger.budget.mu == mu
+    assert (float(ledger.budget.epsilon), float(ledger.budget.delta)) == (1.0, 1e-6)
     ledger.charge(dp.GDP(0.6 * mu))
     assert dp.Ledger(path, (1.0, 1e-6)).spent().mu == 0.6 * mu
     assert not ledger.would_fit(dp.GDP(0.81 * mu))

@@ -44,8 +44,10 @@ def test_the_message_of_a_full_ledger_shows_different_numbers(tmp_path):
     ledger = dp.Ledger(tmp_path / "budget", dp.PureDP(0.3))
     for _ in range(2):
         ledger.charge(dp.PureDP(0.1))
-    with pytest.raises(dp.BudgetExceededError, match=r"0\.09999999999999998 of PureDP.*1 x 0\.1:"):
-        ledger.charge(dp.PureDP(0.1))
+    said = r"what remains, epsilon 0\.1, got 3 x .*costs 3 x \(epsilon 0\.05\): 2 x would fit"
+    with pytest.raises(dp.BudgetExceededError, match=said):
+        ledger.charge(dp.PureDP(0.05), 3)
+    ledger.charge(dp.PureDP(0.1))
     assert ledger.share(3) == dp.PureDP(0.3) / 3
 
 

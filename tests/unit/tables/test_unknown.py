@@ -87,7 +87,6 @@ BAD = {
     "cells": ({"categories": ["A"]}, {}, "must have categories, bins or a unit, or unknown_delta"),
     "sum": ({"statistic": "sum", "lower": 0, "upper": 1}, {}, "a sum must have no unknown_delta"),
     "jointly": ({}, {"jointly": True}, "unknown_delta must stand without jointly"),
-    "ledger": ({}, {"ledger": "file"}, "unknown_delta must stand without jointly"),
 }
 
 
@@ -98,8 +97,15 @@ def test_bad_keys_are_named(name):
         made(FOUND | changed, **keys)
 
 
-def test_a_ledger_is_refused(tmp_path):
+def test_a_ledger_of_epsilon_and_delta_counts_the_delta(tmp_path):
+    """One of rho counts none."""
+    plan = made(FOUND)
     ledger = dp.Ledger(tmp_path / "ledger", dp.ZCDP(0.0, 1.0))
-    with pytest.raises(ValueError, match="ledger must be None"):
-        dp.tables.release({"town": ["A"]}, made(FOUND), ledger=ledger)
+    with pytest.raises(TypeError, match="does not bound all Renyi divergences"):
+        dp.tables.release({"town": ["A"]}, plan, ledger=ledger)
     assert not ledger.steps
+    ledger = dp.Ledger(
+        tmp_path / "other", dp.Budget(1.01 * float(plan.guarantee.epsilon(1e-6)), 1e-6)
+    )
+    dp.tables.release({"town": ["A"]}, plan, ledger=ledger)
+    assert len(ledger.steps) == 1

@@ -1,0 +1,147 @@
+"""A budget of (epsilon, delta) admits what basic composition does, and its bounds share delta."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import jaxdp as dp
+from jaxdp.adaptive import bounds
+from jaxdp.guarantee.renyi import RDP
+
+PAIR = (1.0, 1e-6)
+
+
+def admitted(item, pair=PAIR, most=30):
+    record = dp.Filter(pair)
+    while len(record.steps) < most and record.would_fit(item):
+        record.spend(item)
+    return len(record.steps)
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(0.1, 10), (0.25, 4), (0.5, 2), (1.0, 1)])
+def test_what_basic_composition_allows_fits(epsilon, count):
+    for noise in (dp.Laplace(1.0 / epsilon), dp.DiscreteLaplace(1.0 / epsilon)):
+        assert admitted(dp.Mechanism(noise, 1.0)) == count
+    assert admitted(dp.PureDP(epsilon)) == count
+    assert admitted(dp.ApproxDP(epsilon, 1e-6 / count)) == count
+    assert admitted((epsilon, 1e-6 * epsilon)) == count
+    assert admitted(dp.Budget(*PAIR) / count) == count
+
+
+def test_more_than_basic_composition_allows_fits():
+    """Of small releases, by mu or by the divergence of one order."""
+    record = dp.Filter(PAIR)
+    record.spend(dp.PureDP(0.01), 400)
+    assert dp.Filter(PAIR).would_fit(dp.GDP(0.01), 500)
+    assert dp.Filter(PAIR).would_fit(dp.ZCDP(0.0, 5e-5), 400)
+    sampled = dp.Mechanism(dp.Gaussian(4.0), 1.0, sampling_prob=0.01, relation="add_remove")
+    record = dp.Filter((2.0, 1e-6))
+    record.spend(dp.Mechanism(dp.Gaussian(10.0), 1.0), 2)
+    record.spend(sampled, 300)
+
+
+@pytest.mark.parametrize("pair", [PAIR, (3.0, 1e-5), (0.1, 1e-9), (8.0, 1e-5)])
+def test_one_release_of_all_fits(pair):
+    for whole in (dp.largest_gdp(pair), dp.largest_zcdp(pair), dp.ApproxDP(*pair)):
+        record = dp.Filter(pair)
+        record.spend(whole)
+        assert not record.would_fit(dp.GDP(1e-3))
+
+
+FIRST = [dp.GDP(0.1), dp.ZCDP(0.0, 1e-3), dp.PureDP(0.05), dp.ApproxDP(0.1, 1e-7), dp.GDP(0.23)]
+
+
+@pytest.mark.parametrize("first", FIRST, ids=repr)
+def test_the_deltas_of_all_bounds_add_up_to_delta(first):
+    """A step is taken if one bound has room: the sum is what an adaptive choice can reach."""
+    record = dp.Filter(PAIR)
+    record.spend(first)
+    total = 0.0
+    for bound in record._bounds():
+        ((place, limit),) = [(i, x) for i, x in bound.items() if i != bounds.EPSILON]
+        if place == bounds.DELTA:
+            assert bound[bounds.EPSILON] == 1
+            total += float(limit)
+        elif place == bounds.MU:
+            total += float(dp.GDP(np.sqrt(float(limit))).delta(1.0))
+        else:
+            total += float(RDP(record._order, [float(limit)]).delta(1.0))
+    assert 0.99e-6 <= total <= 1e-6 * (1 + 1e-9)
+
+
+def test_a_choice_of_the_bound_by_outputs_stays_within_delta():
+    """Room in two bounds, each with all of delta, would make 2 delta; a path ends in one of them.
+
+    After a Gaussian, who saw a small loss takes all of delta at once, and who saw a large one goes
+    on with Gaussians. Both are in reach of bounds that do not share.
+    """
+    record = dp.Filter(PAIR)
+    first = dp.GDP(0.1)
+    record.spend(first)
+    mu = float(record.budget.epsilon) and float(dp.largest_gdp(PAIR).mu)
+    spent = record._sums[bounds.DELTA]
+    assert not record.would_fit(dp.ApproxDP(0.0, float(Fraction("1e-6") - spent)))
+    assert not record.would_fit(dp.GDP(np.sqrt(mu**2 - 0.1**2)))
+
+
+def test_noises_mix():
+    """Three tables of (1, 1e-6) in (3, 1e-5), whatever their noise; then no fourth."""
+    gaussian = {"noise": "gaussian", "statistic": "count", "name": "a"}
+    laplace = {"noise": "discrete_laplace", "statistic": "count", "name": "b"}
+    discrete = {"noise": "discrete_gaussian", "statistic": "count", "name": "c"}
+    plans = [
+        dp.tables.plan({"epsilon": 1.0, "delta": 1e-6, "release": entries})
+        for entries in ([laplace], [discrete, laplace], [gaussian, laplace])
+    ]
+    for order in ((0, 1, 2), (2, 0, 1), (1, 2, 0)):
+        record = dp.Filter((3.0, 1e-5))
+        for i in order:
+            record.spend(cost_of(plans[i]), name=f"{i}")
+        with pytest.raises(dp.BudgetExceededError, match="what remains"):
+            record.spend(cost_of(plans[0]))
+    for plan in plans:
+        dp.Filter(PAIR).spend(cost_of(plan))
+
+
+def cost_of(plan):
+    from jaxdp.tables.release import cost_of
+
+    return cost_of(plan)
+
+
+OLD = r"""{"format": "jaxdp-ledger", "filter": "{\n \"format\": \"jaxdp-filter\",\n \"version\": 1,\n \"kind\": \"GDP\",\n \"order\": [],\n \"budget\": [\n  \"0x1.e4c5442e27b4cp-3\"\n ],\n \"steps\": [],\n \"digest\": \"39bc0621c2f0e57ddd83c4a54ad6ad78903b6f9784f595bee74da3f0011f5aad\"\n}", "version": 1, "digest": "c2b69eebf54b3e22643cdff60b6e7e03e751086e259d7ae9ca8e7f5eb1783e87"}
+{"step": ["first", ["0x1.999999999999ap-4"], 2], "time": "2026-11-28T19:10:01+00:00", "version": 1, "digest": "ae9d22d753df3ce3dbf176a00418b07ae985bfd48fa4c1e4df6b8c0954e4c0cc"}
+"""  # noqa: E501
+
+
+def test_a_ledger_of_before_opens(tmp_path):
+    """It keeps its (epsilon, delta) as the largest mu, and takes more charges."""
+    path = tmp_path / "budget"
+    path.write_text(OLD)
+    ledger = dp.Ledger(path, PAIR)
+    assert isinstance(ledger.budget, dp.GDP)
+    assert float(ledger.remaining().mu) == 0.1898129706454759
+    ledger.charge(dp.GDP(0.1), name="second")
+    assert [(c.name, c.count) for c in dp.Ledger(path).charges] == [("first", 2), ("second", 1)]
+    assert not ledger.would_fit(dp.GDP(0.19))
+
+
+def test_a_ledger_resumes_and_its_first_charge_decides(tmp_path):
+    path = tmp_path / "budget"
+    ledger = dp.Ledger(path, PAIR)
+    ledger.charge(dp.Mechanism(dp.DiscreteGaussian(20.0), 1.0))
+    ledger.charge(dp.PureDP(0.1), 2)
+    again = dp.Ledger(path)
+    assert again._bounds() == ledger._bounds()
+    assert repr(again.remaining()) == repr(ledger.remaining())
+    assert again.steps == ledger.steps
+    assert dp.Filter.from_json(ledger.to_json()).to_json() == ledger.to_json()
+
+
+def test_a_refusal_names_what_would_fit():
+    record = dp.Filter(PAIR)
+    record.spend(dp.PureDP(0.5))
+    said = r"what remains, epsilon 0\.5, delta .*: 1 x would fit"
+    with pytest.raises(dp.BudgetExceededError, match=said):
+        record.spend(dp.PureDP(0.3), 2)
