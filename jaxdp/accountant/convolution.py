@@ -144,7 +144,7 @@ class Total:
             facts = jax.tree.map(lambda x, i=i: x[i], table)
             grid = Grid(plan.base[i], plan.step, plan.tilt, plan.log_norm[i])
             masses = masses_of(pairs[i], facts, grid, points)
-            spectrum *= _power(np.fft.rfft(masses.value), facts.number)
+            spectrum = spectrum * _power(np.fft.rfft(masses.value), facts.number)
             now = _summand(masses, grid, plan, facts.number, plan.exact[i])
             sums = jax.tree.map(np.add, sums, now)
             log_count = np.log(facts.number)

@@ -73,13 +73,7 @@ def run(
     progress = False if as_json else None
 
     def work() -> tuple[dict[str, Any], str, Any]:
-        if output is not None:
-            if output.suffix not in _SUFFIXES:
-                raise ValueError(f"--output must end in {' or '.join(_SUFFIXES)}, got {output}")
-            check_output("output", output, file, plan)
-        table_plan = read_plan(plan)
-        if output is not None and table_plan.ledger is not None:
-            check_output("output", output, Path(table_plan.ledger))
+        table_plan = _plan_of(plan, output, file)
         if dry_run:
             return *_expected(table_plan, records), None
         if records is not None:
@@ -117,6 +111,18 @@ def run(
                 if not place:
                     place = "not kept" if dry_run else rescued(as_text(answer) + "\n")
                 raise _told(error, place, paid)
+
+
+def _plan_of(plan: Path, output: Path | None, file: Path) -> Any:
+    """The plan of a table, whose output is another file than what the command reads."""
+    if output is not None and output.suffix not in _SUFFIXES:
+        raise ValueError(f"--output must end in {' or '.join(_SUFFIXES)}, got {output}")
+    if output is not None:
+        check_output("output", output, file, plan)
+    table_plan = read_plan(plan)
+    if output is not None and table_plan.ledger is not None:
+        check_output("output", output, Path(table_plan.ledger))
+    return table_plan
 
 
 def _require_place(output: Path | None) -> None:
