@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.devices import default_platform, with_float64
 from jaxdp._core.float64 import host_array
+from jaxdp._core.forks import require_threads_of_jax, shared_lock
 from jaxdp._core.precision import opened
 from jaxdp._core.tracing import (
     TRANSFORMATIONS,
@@ -62,7 +62,7 @@ class _OneAtATime:
 
     def __init__(self) -> None:
         self._compiled: set[Any] = set()
-        self._lock = threading.RLock()
+        self._lock = shared_lock()
 
     def __call__(self, program: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         leaves, tree = jax.tree.flatten(args)
@@ -99,6 +99,7 @@ def _by_size(function: Callable[..., Any], program: Callable[..., Any]) -> Calla
                 return function(*args)
         if is_tracing():
             return program(*args)
+        require_threads_of_jax()
         with opened(), with_float64():
             return jax.tree.map(host_array, program(*args))
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import chacha, checks
+from jaxdp._core.forks import require_threads_of_jax
 from jaxdp._core.shared_key import unshared
 from jaxdp._core.tracing import TRANSFORMATIONS, is_inside_trace
 from jaxdp._core.types import Key
@@ -37,6 +38,7 @@ def secure_key() -> Key:
     """
     if is_inside_trace():
         raise _undrawn()
+    require_threads_of_jax()
     words = np.frombuffer(os.urandom(32), dtype=np.uint32)
     return jax.random.wrap_key_data(jnp.asarray(words), impl=chacha.IMPLEMENTATION)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import jax
 
 from jaxdp._core.devices import default_platform
+from jaxdp._core.forks import shared_lock
 from jaxdp._core.precision import opened
 
 # What a user may have set for one thread alone.
@@ -31,7 +31,7 @@ class Locked:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = shared_lock()
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
@@ -39,7 +39,7 @@ class Locked:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.RLock()
+        self._lock = shared_lock()
 
 
 def in_threads(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -71,6 +71,10 @@ def cores() -> int:
 
 def _settings() -> list[Any]:
     return [getattr(jax.config, name, None) for name in _SETTINGS]
+
+
+if hasattr(os, "register_at_fork"):  # the threads of a pool are not copied
+    os.register_at_fork(after_in_child=lambda: _pool.cache_clear())
 
 
 @functools.cache

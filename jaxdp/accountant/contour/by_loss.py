@@ -7,7 +7,6 @@ Chosen by `engines` as the first step of concrete values. What it does not answe
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxdp._core.forks import shared_lock
 from jaxdp._core.tracing import kernel
 from jaxdp.accountant.batch import Batch, Loss
 from jaxdp.accountant.bounds import LogBounds, of_numpy
@@ -89,7 +89,7 @@ def _can_narrow(way: Way, batch: Batch, loss: Loss, width: np.ndarray) -> bool:
 
 
 _kept: OrderedDict[Any, shared.Contours] = OrderedDict()  # the last used one last
-_lock = threading.Lock()
+_lock = shared_lock()
 
 
 def _contours(way: Way, blocks: int, batch: Batch, losses: list[Loss]) -> list[shared.Contours]:

@@ -1,0 +1,78 @@
+"""Processes that are forked: no lock stays held in them, and programs of JAX are refused there.
+
+A fork copies the one thread that calls it. A lock that another thread holds would stay held in the
+child, and a file lock would be shared with it, so a fork waits until no other thread holds one of
+this package. JAX's own threads are not copied, so a program of JAX would never return in the child.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+# Seconds that a fork waits for one lock while it holds others. chosen: far above a charge
+_PATIENCE = 1.0
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_held: list[Any] = []
+
+
+class _Process:
+    """What this process has of JAX."""
+
+    had_threads = False  # before the fork
+    lacks_threads = False  # as they were not copied
+
+
+def shared_lock() -> Any:
+    """A reentrant lock that is free in every process that is forked."""
+    lock = threading.RLock()
+    _locks.add(lock)
+    return lock
+
+
+def require_threads_of_jax() -> None:
+    """`RuntimeError` in a process that was forked after JAX had run, where JAX does not return."""
+    if _Process.lacks_threads:
+        raise RuntimeError(
+            "JAX cannot run in a process that was forked after it had run: start the process by "
+            'multiprocessing.get_context("spawn"), or fork before the first use of JAX'
+        )
+
+
+def _has_threads() -> bool:
+    """True if JAX has started its threads, by their names; without these, if jaxdp is in use."""
+    try:
+        names = (path.read_text() for path in Path("/proc/self/task").glob("*/comm"))
+        return any("XLA" in name for name in names)
+    except OSError:
+        return True
+
+
+def _before() -> None:
+    _Process.had_threads = _has_threads()
+    while True:
+        for lock in list(_locks):
+            if not lock.acquire(timeout=_PATIENCE):
+                break
+            _held.append(lock)
+        else:
+            return
+        _release()  # so that threads that wait for each other go on
+
+
+def _release() -> None:
+    while _held:
+        _held.pop().release()
+
+
+def _in_child() -> None:
+    _Process.lacks_threads = _Process.had_threads or _Process.lacks_threads
+    _release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_in_child)
