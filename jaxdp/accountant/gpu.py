@@ -16,7 +16,7 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, tighter
-from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.steps import Query, Step, directed, goes_on, unknown, worse
 
 # Lanes evaluated side by side by the device. chosen: as many fill `engine.MEMORY`
@@ -50,8 +50,9 @@ def answered(
     """
     steps = query.on_gpu(lanes[0]) if query.on_gpu else ()
     leaves, structure = jax.tree.flatten(lanes)
-    # A profile answers the lanes of one release alone.
-    if not steps or not (is_helped or steps[0].row.engine == "mixtures"):
+    # A profile answers the lanes of one release alone, and plain Gaussians are one.
+    is_all = all(map(is_gaussian, lanes[0]))
+    if not steps or not (is_helped or is_all or steps[0].row.engine == "mixtures"):
         return host(leaves)
     lines = directed(*lanes, query.both)
     slopes = jax.tree.map(xp.zeros_like, lines) if any(moving) else None
@@ -66,7 +67,7 @@ def answered(
     if any(moving):
         by_leaf = _undirected(query, result, leaves, structure)
         answer = [*answer, *(x for x, moves in zip(by_leaf, moving, strict=True) if moves)]
-    if not is_helped:
+    if is_all or not is_helped:
         return answer
     return _by_host(host, query.width(bounds) > _CLOSE, leaves, answer)
 

@@ -45,7 +45,8 @@ def test_an_option_that_xla_does_not_have_is_left_out(monkeypatch: pytest.Monkey
         return jit(function, **named)
 
     monkeypatch.setattr(compilation, "_SOONER", options)
-    square = compilation.compiled(lambda x: x**2, (), lanes=0)
+    monkeypatch.setattr(compilation, "FEW_NUMBERS", 0)
+    square = compilation.compiled(lambda x: x**2)
     monkeypatch.setattr(jax, "jit", heard)
     assert square(jnp.full(1, 3.0)) == 9.0
     assert given[-1] is not None
