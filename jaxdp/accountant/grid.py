@@ -83,11 +83,15 @@ def _by_grids(solve: Callable[..., LogBounds], batch: Batch, log_delta: Any) -> 
 
 @np.errstate(all="ignore")  # of deltas of 0
 def _known(solve: Callable[..., LogBounds], terms: Terms, table: Table, values: Any) -> Any:
-    """The bounds, NaN where a parameter of some release is NaN."""
+    """The bounds, NaN where a parameter of some release is NaN; none at infinite epsilons."""
     parameters = table.number, table.largest, table.smallest, table.log_finite, table.drift
     bad = any(np.any(np.isnan(x) & (table.number != 0)) for x in parameters) | np.isnan(values)
-    with kernel():
-        return [np.where(bad, np.nan, x) for x in solve(terms, table, values)]
+    finite = np.isfinite(values)
+    bounds = np.stack([np.full(values.shape, -np.inf), np.full(values.shape, np.inf)])
+    if finite.any():
+        with kernel():
+            bounds[:, finite] = solve(terms, table, values[finite])
+    return np.where(bad, np.nan, bounds)
 
 
 def _log_bounds(points: int, terms: Terms, table: Table, epsilon: Any) -> LogBounds:

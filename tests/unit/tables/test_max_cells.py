@@ -44,7 +44,9 @@ def test_the_loss_is_that_of_as_many_cells(noise):
     corner = 3 * dp.privacy_loss(mechanism)
     assert plan.loss.delta(0.5) == pytest.approx(float(corner.delta(0.5)), rel=1e-6)
     assert 3 * float(mechanism.zcdp().rho) == pytest.approx(0.1, rel=1e-6)
-    assert float(cost_of(plan, dp.ZCDP(0.0, 1.0)).rho) == pytest.approx(0.1, rel=1e-6)
+    running = dp.Filter(dp.ZCDP(0.0, 1.0))
+    running.spend(cost_of(plan))
+    assert float(running.spent().rho) == pytest.approx(0.1, rel=1e-6)
     for moves in ([2], [2, 1], [1, 1, 1], [2, 2]):
         smaller = dp.privacy_loss(dp.Mechanism(mechanism.noise, np.array(moves, float))).sum()
         assert smaller.delta(0.5) <= corner.delta(0.5) * (1 + 1e-9)

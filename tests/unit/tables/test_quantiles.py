@@ -66,10 +66,15 @@ def test_the_plan_counts_every_draw():
     costs = [float(m.zcdp().rho) for m in plan.mechanisms]
     assert costs[0] + 9 * costs[1] == pytest.approx(0.1, rel=1e-6)
     assert costs[0] == pytest.approx(costs[1], rel=0.01)
-    assert float(cost_of(plan, dp.ZCDP(0.0, 1.0)).rho) == pytest.approx(0.1, rel=1e-6)
+    running = dp.Filter(dp.ZCDP(0.0, 1.0))
+    running.spend(cost_of(plan))
+    assert float(running.spent().rho) == pytest.approx(0.1, rel=1e-6)
     quartiles = made(QUARTILES)
-    pure = float(cost_of(quartiles, dp.PureDP(1.0)).epsilon_bound)
-    assert pure == pytest.approx(9 * float(quartiles.mechanisms[0].epsilon_bound))
+    pure = dp.Filter(dp.PureDP(100.0))
+    pure.spend(cost_of(quartiles))
+    assert float(pure.spent().epsilon_bound) == pytest.approx(
+        9 * float(quartiles.mechanisms[0].epsilon_bound)
+    )
     exact = dp.tables.plan({"epsilon": 1.0, "delta": 1e-6, "release": [AGES]})
     loss = 3 * dp.privacy_loss(exact.mechanisms[0])
     assert 0.9e-6 < loss.delta(1.0) <= 1e-6
