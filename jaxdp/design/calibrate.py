@@ -225,8 +225,9 @@ def _least_parameter(search: _Search, guess: ArrayLike | None = None) -> Reals:
     if search.known:
         return _least_of_known(search, guess)
     slack = _composed_slack(delta, safe)
+    start = None if guess is None else xp.asarray(guess)
     return secant_bracket(
-        lambda x: straightened(residual(x), slack, delta), safe, unsafe, _CLOSE, guess, SLOPE
+        lambda x: straightened(residual(x), slack, delta), safe, unsafe, _CLOSE, start, SLOPE
     )
 
 

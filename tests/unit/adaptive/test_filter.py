@@ -1,5 +1,7 @@
 """Filters refuse what would pass their budget, and resume exactly."""
 
+# pyright: reportCallIssue=false
+
 from fractions import Fraction
 
 import numpy as np

@@ -46,6 +46,15 @@ def test_a_table_that_cannot_be_printed_lies_in_a_file(run, tmp_path, monkeypatc
     assert (tmp_path / "table.csv").exists()
 
 
+@pytest.fixture
+def _interrupts():
+    """Ctrl-C as in a terminal, also where the tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interrupts")
 def test_an_interrupt_waits_for_the_table(run, monkeypatch):
     """Sent right after the charge."""
     charge = dp.Ledger.charge
@@ -63,6 +72,7 @@ def test_an_interrupt_waits_for_the_table(run, monkeypatch):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("_interrupts")
 def test_an_interrupt_before_the_charge_ends_at_once():
     with results.Held(), pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)

@@ -1,5 +1,7 @@
 """`DPLinearRegression`: the solver that it chooses, one release for all penalties, intervals."""
 
+# pyright: reportCallIssue=false
+
 import warnings
 
 import jax.numpy as jnp
