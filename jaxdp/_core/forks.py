@@ -18,10 +18,11 @@ _PATIENCE = 1.0
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _held: list[Any] = []
+_forking = threading.RLock()  # two threads that fork at once do so one after the other
 
 
 class _Process:
-    """What this process has of JAX."""
+    """Whether the threads of JAX run in this process."""
 
     had_threads = False  # before the fork
     lacks_threads = False  # as they were not copied
@@ -53,6 +54,7 @@ def _has_threads() -> bool:
 
 
 def _before() -> None:
+    _forking.acquire()
     _Process.had_threads = _has_threads()
     while True:
         for lock in list(_locks):
@@ -69,10 +71,15 @@ def _release() -> None:
         _held.pop().release()
 
 
+def _after() -> None:
+    _release()
+    _forking.release()
+
+
 def _in_child() -> None:
     _Process.lacks_threads = _Process.had_threads or _Process.lacks_threads
-    _release()
+    _after()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_release, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_in_child)
