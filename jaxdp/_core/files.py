@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import errno
 import glob
 import hashlib
 import json
 import os
 import stat
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from jaxdp.proof.files import read_text
 from jaxdp.proof.schema import unique
 
 T = TypeVar("T", bound="Saved")
 
-# Bits of the flags of a file that say whether it is read or written.
-_ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
 # Where Linux shows the files that a process has open.
 _BY_DESCRIPTOR = "/proc/self/fd/{}"
 
@@ -52,42 +49,6 @@ class Saved(abc.ABC):
     def load(cls: type[T], path: str | os.PathLike[str]) -> T:
         """`from_json` of a file; `ValueError` for a folder."""
         return cls.from_json(read_text(path, "file that save wrote"))
-
-
-@contextlib.contextmanager
-def opened_file(
-    path: str | os.PathLike[str], name: str, flags: int = os.O_RDONLY
-) -> Iterator[BinaryIO]:
-    """A plain file, unbuffered, made for its owner alone if `flags` make it.
-
-    name: of what it holds, in errors. What is no file (a folder, a pipe, a device) raises
-    `ValueError`, and so does a missing file; permissions raise `OSError`.
-    """
-    path = Path(path)
-    try:
-        # Nothing to wait for: a pipe without a writer would hang.
-        descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
-    except FileNotFoundError as error:
-        missing = path.parent if flags & os.O_CREAT else path
-        raise ValueError(f"path must be an existing {name}, found no {missing}") from error
-    except (IsADirectoryError, NotADirectoryError) as error:
-        where = "a folder" if path.is_dir() else "inside a file"
-        raise ValueError(f"path must be a {name}, {path} is {where}") from error
-    mode = os.fstat(descriptor).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(descriptor)
-        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
-        raise ValueError(f"path must be a {name}, {path} is {kind}")
-    with os.fdopen(descriptor, "rb" if flags & _ACCESS == os.O_RDONLY else "r+b", 0) as file:
-        yield file  # pyright: ignore[reportReturnType]
-
-
-def read_text(path: str | os.PathLike[str], name: str) -> str:
-    """The text of a plain file; `ValueError` for a folder, a pipe or a device."""
-    if not Path(path).exists():
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-    with opened_file(path, name) as file:
-        return file.read().decode("utf-8")
 
 
 def require_replaceable(path: Path) -> None:

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, final
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import require_outside_traces
-from jaxdp._core.files import canonical, opened_file, sha256_of, sync_folder
+from jaxdp._core.files import canonical, sha256_of, sync_folder
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
 from jaxdp.adaptive.costs import Item, Kind, numbers
@@ -34,6 +34,7 @@ from jaxdp.guarantee.base import Budget, BudgetLike
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.renyi import RDP
 from jaxdp.ledger import ONE_CHARGE, Step, rows_of, steps_of
+from jaxdp.proof.files import opened_file, read_bytes
 
 _FORMAT = "jaxdp-ledger"
 _VERSION = 1
@@ -156,7 +157,7 @@ class Ledger(Filter):
 
     def record_output(self, receipt: str, path: str | os.PathLike[str]) -> str:
         """Write the SHA-256 of a released file beside the charge with this receipt; returns it."""
-        sha256 = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        sha256 = sha256_of(read_bytes(path, "released file"))
         with self._current(is_charged=True) as file:
             if receipt not in (charge.receipt for charge in self._charges):
                 raise ValueError(f"receipt must be of a charge in {self._path}, got {receipt!r}")

@@ -56,7 +56,7 @@ def budget(output: Path) -> tuple[dict[str, Any], list[str]]:
             options += [] if "rho" in given else ["--zcdp"]
             dp, numbers = library(), (*given.values(),)
             left = dp.largest_zcdp(numbers) if numbers[1:] else dp.ZCDP(0.0, *numbers)
-        keys |= {"rho": float((left / tables).rho), "ledger": ledger}
+        keys |= _part(left, tables) | {"ledger": ledger}
     level = partial(_number, "level", 0.0, LARGEST_LEVEL)
     keys["level"] = _asked("Level of the half widths", level, "0.95")
     keys["jointly"] = typer.confirm("Must all half widths hold together at this level?")
@@ -64,7 +64,7 @@ def budget(output: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _ledger(output: Path, text: str) -> tuple[str | None, Any]:
-    """The file of a ledger, None for none, and its remaining rho, None for a new one."""
+    """The file of a ledger, None for none, and what it has left, None for a new one."""
     path = Path(text)
     if text == "none":
         return None, None
@@ -76,9 +76,21 @@ def _ledger(output: Path, text: str) -> tuple[str | None, Any]:
     dp = library()
     left = dp.Ledger(path).remaining()
     typer.echo(f"  {text} has {in_words(left, up=False)} left")
-    if not isinstance(left, dp.ZCDP) or not left.rho > 0:
-        raise ValueError("a plan needs some rho: give a new file for a ledger with a new budget")
+    if not all(size > 0 for size in _part(left, 1).values()):
+        raise ValueError(
+            "a plan needs some rho, or some epsilon and delta: give a new file for a ledger with a "
+            "new budget"
+        )
     return text, left
+
+
+def _part(left: Any, tables: int) -> dict[str, float]:
+    """The keys of the budget of one table, if `left` has to pay for so many of them."""
+    dp = library()
+    if isinstance(left, dp.ZCDP):
+        return {"rho": float((left / tables).rho)}
+    sizes = {"epsilon": "epsilon_bound", "delta": "delta_bound"}
+    return {key: float(getattr(left, name, 0.0)) / tables for key, name in sizes.items()}
 
 
 def statistics(columns: list[str]) -> dict[str, Any]:
@@ -94,6 +106,9 @@ def statistics(columns: list[str]) -> dict[str, Any]:
         elif kind == "id":
             question = f"Records of one {name} (one person) that are used, at most"
             keys |= {"person": name, "rows": _asked(question, _whole, "5")}
+            question = f"Cells that one {name} may be in, with so many records in each, or all"
+            cells_of_one = _asked(question, lambda x: None if x == "all" else _whole(x), "all")
+            keys |= {} if cells_of_one is None else {"max_cells": cells_of_one}
         elif kind != "skip":
             cells[name] = _cells(name, kind)
     by, names = list[str](), (*cells,)

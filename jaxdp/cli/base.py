@@ -26,6 +26,7 @@ import numpy as np
 import typer
 
 from jaxdp._core.files import require_replaceable
+from jaxdp.proof.files import read_text
 
 Epsilon = Annotated[float, typer.Option(help="epsilon in nats.")]
 Delta = Annotated[float, typer.Option(help="delta, a probability.")]
@@ -284,7 +285,7 @@ def in_columns(rows: Sequence[Sequence[str]], align: str = "<") -> list[str]:
 def read_toml(file: Path) -> dict[str, Any]:
     """The tables of a TOML file; `ValueError` if it is none."""
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
+        return tomllib.loads(read_text(file, "TOML file", "utf-8-sig"))
     except (RecursionError, ValueError) as error:
         raise ValueError(f"{file} must be TOML in UTF-8: {error}") from error
 

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from jaxdp.cli import arrow_files
+from jaxdp.proof.files import opened_file
 from jaxdp.tables.labels import ColumnError, normal, number_in
 
 
@@ -58,6 +59,9 @@ class Records:
         self, file: Path, encoding: str = "utf-8", delimiter: str = ",", decimal: str = "."
     ):
         self.file = file
+        if file.exists():
+            with opened_file(file, "file of records"):  # no pipe: it is read more than once
+                pass
         self._encoding, self._delimiter, self._decimal = encoding, delimiter, decimal
         self._is_arrow = file.suffix.lower() in arrow_files.FORMATS
         if self._is_arrow:

@@ -12,16 +12,24 @@ from typing import Any
 
 from jaxdp._core.files import write_atomically
 
+# Signals that end a process and that it can hold. Windows has no signal of a closed terminal.
+_HELD = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
 
 class Held:
-    """Ctrl-C waits while `waits` is true, and is `pending` then; else it is as usual."""
+    """Ctrl-C and the signals of `kill` and of a closed terminal, which wait while `waits` is true.
+
+    One that came then is `pending`; else they do what they usually do.
+    """
 
     def __init__(self) -> None:
-        self.waits, self.pending, self._usual = False, False, None
+        self.waits, self.pending, self._usual = False, False, dict[int, Any]()
 
     def __enter__(self) -> Held:
         with contextlib.suppress(ValueError):  # another thread than the main one has no signals
-            self._usual: Any = signal.signal(signal.SIGINT, self._caught)
+            for number in _HELD:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                    self._usual[number] = signal.signal(number, self._caught)
         return self
 
     def __exit__(
@@ -30,13 +38,18 @@ class Held:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._usual is not None:
-            signal.signal(signal.SIGINT, self._usual)
+        self._release()
 
     def _caught(self, number: int, frame: FrameType | None) -> None:
-        if not self.waits:
-            raise KeyboardInterrupt
-        self.pending = True
+        if self.waits:
+            self.pending = True
+            return
+        self._release()
+        signal.raise_signal(number)
+
+    def _release(self) -> None:
+        for number, usual in self._usual.items():
+            signal.signal(number, usual)
 
 
 def rescued(text: str) -> str:

@@ -30,6 +30,7 @@ from jaxdp.cli.base import (
 from jaxdp.cli.ledgers import in_words, words
 from jaxdp.cli.records import Dialect, Records
 from jaxdp.cli.results import Held, rescued
+from jaxdp.proof.files import read_bytes
 from jaxdp.tables.labels import number_in
 
 Data = Annotated[
@@ -134,7 +135,7 @@ def _require_place(output: Path | None) -> None:
 
 
 def _told(error: str | None, place: str, paid: tuple[str, str] | None) -> typer.Exit:
-    """Say what was charged, and where the table is, if it was not printed or Ctrl-C came."""
+    """Say what was charged, and where the table is, if it was not printed or a signal came."""
     cost = "" if paid is None else f"{paid[0]} was charged (receipt {paid[1]}); "
     why = "interrupted" if error is None else f"cannot print: {error}"
     typer.echo(f"jaxdp release: {why}; {cost}the table is {place}", err=True)
@@ -181,7 +182,7 @@ class Chunks:
 
 def read_plan(file: Path) -> Any:
     """The plan in a TOML file, with the SHA-256 of the file."""
-    content = file.read_bytes()
+    content = read_bytes(file, "plan")
     return library().tables.plan(read_toml(file))._replace(sha256=sha256_of(content))
 
 

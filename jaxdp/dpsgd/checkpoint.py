@@ -30,6 +30,7 @@ from jaxdp._core.programs import Traced
 from jaxdp._core.random_key import kind_of, secure_key, stored_key
 from jaxdp._core.types import Key
 from jaxdp.dpsgd.training_plan import Plan
+from jaxdp.proof.files import read_text
 
 _FORMAT = Format("training by DP-SGD", version=3)
 # What reading a sealed file that this module did not write may raise. derived
@@ -127,7 +128,7 @@ class Checkpoint:
         if self._path is None or not self._path.exists():
             return None
         try:
-            text = self._path.read_text(encoding="utf-8")
+            text = read_text(self._path, "checkpoint")
             if not text:
                 raise ValueError("it is empty: delete it, if no training began there")
             body = unsealed(_FORMAT, text)

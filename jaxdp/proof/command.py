@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 from jaxdp.proof.decision import POINTS, verify
+from jaxdp.proof.files import read_text
 from jaxdp.proof.schema import unique
 
 # Exit statuses.
@@ -22,7 +22,7 @@ def run(
     The file is the JSON of a privacy loss, or an object of `loss`, `epsilon` and `delta`, whose
     numbers are text, decimal or hexadecimal. The arguments take precedence.
     """
-    text = Path(file).read_text(encoding="utf-8")
+    text = read_text(file, "statement")
     try:
         body = json.loads(text, parse_float=str, parse_int=str, object_pairs_hook=unique)
     except (RecursionError, ValueError) as error:

@@ -47,6 +47,8 @@ ANSWERS = {
     "  day: last must be a date": "2025-01-01, 2025-12-31",
     "Column who: ": "id",
     "Records of one who (one person) that are used, at most [5]": "2",
+    "Cells that one who may be in, with so many records in each, or all [all]": "0",
+    "  answer: number must lie in [1": "3",
     "Column more: skip, number, categories, bins, date [skip]": "",
     "Group all statistics by one or more of region, size, day, or none [region]": "region, size",
 }
@@ -72,7 +74,8 @@ def test_a_first_plan_is_made_of_answers(run, tmp_path, monkeypatch):
     region, size = made.queries[0].entry.cells
     assert region.names == ("007", "0e1", "N, S", "0e2", "other")
     assert size.names == ("[0, 1.5)", "[1.5, 10]", "other")
-    assert (made.jointly, made.level, made.person, made.rows) == (True, 0.95, "who", 2)
+    assert (made.jointly, made.level) == (True, 0.95)
+    assert (made.person, made.rows, made.max_cells) == ("who", 2, 3)
     assert made.ledger == "of 3 years.ledger"
     rows = '007;1,4;2,5;30;2025-02-01;a;;\n"N, S";;NA;;;b;;\n'
     data.write_bytes("\ufeff".encode() + header.replace(b"\n", b"\r\n") + rows.encode())
@@ -114,8 +117,19 @@ def test_a_plan_for_a_ledger_that_is_there_has_a_part_of_its_remaining_rho(run, 
     answers = f"\n{files / 'mu'}\n{files / 'ledger'}\n4\n\n\n\n"
     told = run(*asked, input=answers)
     assert told.exit_code == 0, told.output
-    assert "a plan needs some rho: give a new file" in told.output
+    assert "a plan needs some rho, or some epsilon and delta: give a new" in told.output
     assert "ledger has rho 2e+08 left" in told.output
     assert "--create" not in told.output
     assert ledger.would_fit(dp.ZCDP(0.0, tomllib.loads((files / "new.toml").read_text())["rho"]), 4)
     assert not ledger.would_fit(dp.ZCDP(0.0, 5.01e7), 4)
+
+
+def test_a_plan_for_a_ledger_of_epsilon_and_delta_has_a_part_of_both(run, tmp_path):
+    (tmp_path / "data.csv").write_text("a\n")
+    ledger = dp.Ledger(tmp_path / "ledger", dp.Budget(1.0, 1e-6))
+    answers = f"\n{tmp_path / 'ledger'}\n4\n\n\n\n"
+    told = run("plan", tmp_path / "data.csv", "--output", tmp_path / "new.toml", input=answers)
+    assert told.exit_code == 0, told.output
+    made = tomllib.loads((tmp_path / "new.toml").read_text())
+    assert (made["epsilon"], made["delta"]) == (0.25, 2.5e-7)
+    assert ledger.would_fit(dp.Budget(0.25, 2.5e-7), 4)

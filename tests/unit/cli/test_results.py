@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -11,6 +13,9 @@ from typer.testing import CliRunner
 import jaxdp as dp
 from jaxdp._core.files import write_atomically
 from jaxdp.cli import build_app, results, tables
+from jaxdp.cli.records import Records
+from jaxdp.dpsgd.checkpoint import Checkpoint
+from jaxdp.proof import command
 
 PLAN = """
 epsilon = 1.0
@@ -78,6 +83,21 @@ def test_an_interrupt_before_the_charge_ends_at_once():
         os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_other_signals_wait_from_the_charge_on(name, monkeypatch):
+    number, seen = getattr(signal, name), []
+    monkeypatch.setattr(signal, "raise_signal", seen.append)
+    usual = signal.getsignal(number)
+    with results.Held() as held:
+        held.waits = True
+        os.kill(os.getpid(), number)
+        assert (held.pending, seen) == (True, [])
+    assert signal.getsignal(number) is usual
+    with results.Held():
+        os.kill(os.getpid(), number)
+    assert seen == [number]
+
+
 def test_no_released_table_is_replaced(run, tmp_path):
     assert run("--output", "table.csv").exit_code == 0
     content = (tmp_path / "table.csv").read_text()
@@ -121,6 +141,25 @@ def test_what_is_no_file_is_no_ledger(tmp_path, name):
             dp.Ledger(path, budget)
     with pytest.raises(ValueError, match="path must be a file that save wrote"):
         dp.Filter.load(path)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "pipe"])
+def test_what_is_no_file_is_not_read(tmp_path, name):
+    """A pipe would be waited for, and /dev/zero never ends."""
+    path = Path(others(tmp_path).get(name, name))
+    schedule = {"noise_multiplier": 1.0, "dataset_size": 9, "batch_size": 1, "steps": 1}
+    training_plan = dp.dpsgd.plan(None, {"w": np.zeros(1)}, clip=1.0, **schedule)
+    reads = [
+        lambda: tables.read_plan(path),
+        lambda: Records(path),
+        lambda: command.run(str(path), "1", "0.1", None, False),
+        lambda: dp.Ledger(tmp_path / "new", dp.GDP(1.0)).record_output("receipt", path),
+        lambda: Checkpoint(path, training_plan, None),
+    ]
+    for read in reads:
+        with pytest.raises(ValueError, match="is a pipe or a device"):
+            read()
+        (tmp_path / "new").unlink(missing_ok=True)
 
 
 def test_a_ledger_that_may_only_be_read_is_read(tmp_path, monkeypatch):
