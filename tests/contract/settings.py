@@ -1,4 +1,4 @@
-"""Known questions of every part of the package, as bits: `test_settings` compares processes."""
+"""Known questions of every part of the package, as bits: `test_settings` compares them."""
 
 import json
 import warnings
@@ -51,9 +51,11 @@ def _fitted() -> Any:
         warnings.simplefilter("ignore")
         pca = dp.DPPCA(1, **known).fit(features)
         bayes = dp.DPNaiveBayes(**known, classes=[0, 1]).fit(features, np.arange(60) % 2)
+        lasso = dp.DPLasso(**known, target_bounds=(-1, 1), passes=1).fit(features, features[:, 0])
     problem = dp.solvers.glm(features, features[:, 0], loss="squared", penalty=dp.solvers.L2(0.5))
     smoothness, _ = dp.solvers.private_smoothness(problem, 1.0, 0.5, key)
-    return pca.components_, bayes.predict_log_proba(features[:2]), smoothness.values
+    found = pca.components_, bayes.predict_log_proba(features[:2]), lasso.coef_
+    return *found, smoothness.values
 
 
 QUESTIONS: dict[str, Callable[[], Any]] = {
@@ -65,7 +67,16 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
     "steps": lambda: dp.dpsgd.steps(1.1, 1.0, 1e-5, sampling_prob=0.01),
     "curve": lambda: dp.dpsgd.curve(1.1, 1e-5, every=100, **TRAINING),
     "statement": lambda: dp.dpsgd.statement(1.1, 1e-5, **SIZES),
+    "group": lambda: dp.dpsgd.epsilon(1.0, 1e-6, group_size=2, **TRAINING),
+    "replace one": lambda: dp.dpsgd.epsilon(1.0, 1e-6, relation="replace_one", **TRAINING),
+    "many": lambda: dp.dpsgd.epsilon(np.linspace(0.7, 4.0, 40), 1e-6, **TRAINING),
     "fixed batches": lambda: dp.dpsgd.epsilon(1.1, sampling="without_replacement", **SIZES),
+    "truncated": lambda: dp.dpsgd.epsilon(1.1, sampling="truncated", batch_size_limit=15, **SIZES),
+    "allocation": lambda: dp.dpsgd.epsilon(1.1, sampling="random_allocation", **SIZES),
+    "contour": lambda: (1000 * _loss(dp.Laplace(100.0))).epsilon(1e-6),
+    "three kinds": lambda: (10 * _loss(dp.Laplace(9.0)) + _loss() + dp.PureDP(0.1)).delta(1.0),
+    "lattice": lambda: (20 * _loss(dp.DiscreteGaussian(20.0))).epsilon(1e-6),
+    "sampled laplace": lambda: (50 * _loss(dp.Laplace(2.0), 0.01, "add_remove")).epsilon(1e-6),
     "bounds": lambda: (7 * _loss()).bounds(0.7, points=4096),
     "tradeoff": lambda: _loss().tradeoff([0.01, 0.2]),
     "renyi": lambda: (5 * _loss()).renyi([1.0, 3.5]),
@@ -90,9 +101,9 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
     "filter": lambda: _settled(dp.Filter((1.0, 1e-6))),
     "response": lambda: dp.RandomisedResponse(0.8, 3).log_delta(0.2),
     "models": lambda: _fitted(),
+    "samples": lambda: [make().sample(jax.random.key(0), (2,)) for make in NOISES.values()],
     "release": lambda: (
         dp.release(dp.Mechanism(dp.Gaussian(1.1), 0.1), [1.1, 2.3], jax.random.key(0)).value,
-        dp.Laplace(1.1).sample(jax.random.key(0), (3,)),
         dp.sampling.batch(dp.sampling.Poisson(0.1), jax.random.key(0), 100, 16),
     ),
 }

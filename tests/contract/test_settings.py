@@ -1,4 +1,4 @@
-"""Known questions have the same bits, of NumPy's types, whatever `jax_enable_x64` is."""
+"""Known questions: the same bits, of NumPy's types, whatever JAX is set to; without a program."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 import settings
+from compilations import counted
 from processes import run
 
 FOLDER = Path(__file__).parent
@@ -18,6 +19,13 @@ found = settings.answers()
 assert jax.config.jax_enable_x64 == {flag}
 print(json.dumps(found))
 """
+CONTEXTS = {
+    "doubles": lambda: jax.enable_x64(True),
+    "singles": lambda: jax.enable_x64(False),
+    "strict": lambda: jax.numpy_dtype_promotion("strict"),
+}
+# Programs draw; everything else is known.
+DRAWING = ("models", "release", "samples")
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +37,20 @@ def alone():
 
 
 @pytest.mark.parametrize("question", settings.QUESTIONS)
-def test_a_process_and_a_context_have_the_same_bits(question, alone):
-    for flag in (True, False):
-        with jax.enable_x64(flag):
-            found = settings.bits(settings.QUESTIONS[question]())
-            assert jax.config.jax_enable_x64 == flag
-        assert json.loads(json.dumps(found)) == alone[question]
+def test_a_process_and_contexts_have_the_same_bits(question, alone):
+    usual = jax.config.jax_enable_x64
+    with counted() as programs:
+        for name, context in CONTEXTS.items():
+            with context():
+                found = settings.bits(settings.QUESTIONS[question]())
+                inside = jax.config.jax_enable_x64
+            assert json.loads(json.dumps(found)) == alone[question], name
+            assert inside == {"doubles": True, "singles": False}.get(name, usual)
+    if question not in DRAWING:
+        assert not programs
+
+
+def test_the_counter_counts():
+    with counted() as programs:
+        jax.jit(lambda x: x + 1.25)(1.0)
+    assert programs

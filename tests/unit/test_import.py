@@ -155,24 +155,6 @@ def test_the_package_is_a_command():
     assert done.stdout == f"jaxdp {dp.__version__}\n", done.stderr
 
 
-def test_no_setting_is_needed_and_none_is_changed():
-    code = (
-        "import jax, jaxdp as dp\n"
-        "from jaxdp.solvers import L1\n"
-        "training = {'sampling_prob': 0.01, 'steps': 1000}\n"
-        "assert round(float(dp.dpsgd.epsilon(1.0, 1e-6, **training)), 4) == 2.1245\n"
-        "dp.solvers.glm([[1.0]], [1.0], loss='squared', penalty=L1(0.1))\n"
-        "noise = dp.Gaussian(1.0)\n"
-        "first = noise.log_delta(1.0, 1.0)\n"
-        "jax.config.update('jax_enable_x64', True)\n"
-        "assert noise.log_delta(1.0, 1.0) == first\n"
-        "jax.config.update('jax_enable_x64', False)\n"
-        "assert noise.log_delta(1.0, 1.0) == first\n"
-        "assert jax.numpy.zeros(1).dtype == 'float32'\n"
-    )
-    run(code, JAX_ENABLE_X64="0")
-
-
 def test_single_precision_arguments_are_promoted():
     import jax.numpy as jnp
 

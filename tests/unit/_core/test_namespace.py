@@ -15,76 +15,7 @@ from jaxdp._core.namespace import lax, slope, updated, vmap, xp
 
 pytestmark = pytest.mark.float64
 
-COMPILED = "/jax/core/compile/backend_compile_duration"
 TRAINING = {"sampling_prob": 0.01, "steps": 1000}
-OF_SIZE = {"dataset_size": 60_000, "batch_size": 600}
-
-
-@pytest.fixture(scope="module")
-def programs():
-    """How many programs a call compiles."""
-    count = [0]
-
-    def listen(event, duration, **_):
-        count[0] += event == COMPILED
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-
-    def of(call):
-        before = count[0]
-        call()
-        return count[0] - before
-
-    yield of
-    jax.monitoring.unregister_event_duration_listener(listen)
-
-
-def _loss(noise, times=1, *sampled):
-    return times * dp.privacy_loss(dp.Mechanism(noise, 1.0, *sampled))
-
-
-def _laplace(times):
-    return _loss(dp.Laplace(100.0), times)
-
-
-def _epsilon(sampling, **more):
-    return dp.dpsgd.epsilon(1.0, 1e-6, sampling=sampling, **OF_SIZE, **more)
-
-
-QUESTIONS = {
-    "epsilon": lambda: dp.dpsgd.epsilon(1.0, 1e-6, **TRAINING),
-    "delta": lambda: dp.dpsgd.delta(1.0, 1.0, **TRAINING),
-    "noise_multiplier": lambda: dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, **TRAINING),
-    "steps": lambda: dp.dpsgd.steps(1.0, epsilon=1.0, delta=1e-6, sampling_prob=0.01),
-    "curve": lambda: dp.dpsgd.curve(1.0, 1e-6, **TRAINING),
-    "group": lambda: dp.dpsgd.epsilon(1.0, 1e-6, group_size=2, **TRAINING),
-    "replace_one": lambda: dp.dpsgd.epsilon(1.0, 1e-6, relation="replace_one", **TRAINING),
-    "truncated": lambda: _epsilon("truncated", batch_size_limit=650, steps=100),
-    "fixed": lambda: _epsilon("without_replacement", steps=100),
-    "allocation": lambda: _epsilon("random_allocation", epochs=2),
-    "lanes": lambda: dp.dpsgd.epsilon(np.linspace(0.7, 4.0, 40), 1e-6, **TRAINING),
-    "laplace": lambda: _laplace(1000).epsilon(1e-6),
-    "three kinds": lambda: (_laplace(10) + _loss(dp.Gaussian(3.0)) + dp.PureDP(0.1)).delta(1.0),
-    "lattice": lambda: _loss(dp.DiscreteGaussian(20.0), 20).epsilon(1e-6),
-    "sampled laplace": lambda: _loss(dp.Laplace(2.0), 50, 0.01, "add_remove").epsilon(1e-6),
-    "gaussian": lambda: dp.Mechanism(dp.Gaussian(2.0), 1.0).epsilon(1e-6),
-    "tpr_at_fpr": lambda: dp.risk.tpr_at_fpr(3 * dp.privacy_loss(dp.PureDP(0.3)), 0.01),
-    "renyi": lambda: _laplace(10).renyi([1.5, 2.0]),
-    "calibrate": lambda: dp.calibrate(
-        lambda scale: dp.Mechanism(dp.Gaussian(scale), 1.0), dp.Budget(1.0, 1e-6)
-    ),
-    "compare": lambda: dp.compare(dp.Budget(1.0, 1e-6), 1.0),
-    "tradeoff": lambda: dp.GDP(1.0).tradeoff(0.1),
-}
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_a_known_question_compiles_no_program(question, programs):
-    assert programs(QUESTIONS[question]) == 0
-
-
-def test_the_counter_counts(programs):
-    assert programs(lambda: jax.jit(lambda x: x + 1.25)(jnp.ones(3))) > 0
 
 
 def _random_trainings(rng, lanes):

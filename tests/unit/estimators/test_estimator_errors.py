@@ -1,8 +1,7 @@
-"""What the scikit-learn shells refuse: parameters, records, single precision."""
+"""What the scikit-learn shells refuse: parameters and records."""
 
 import numpy as np
 import pytest
-from processes import run
 from regression_data import UNIT, regression
 
 import jaxdp as dp
@@ -75,14 +74,3 @@ def test_missing_values_are_to_be_a_public_constant(kind):
     model = kind(epsilon=1.0, delta=1e-6, **bounds)
     with pytest.raises(ValueError, match=r'contains NaN: .* SimpleImputer\(strategy="constant"'):
         model.fit(features, np.arange(20) % 2)
-
-
-def test_no_setting_of_jax_is_needed_or_changed():
-    code = (
-        "import jax, jaxdp as dp, numpy as np\n"
-        "model = dp.DPLasso(epsilon=1.0, delta=1e-5, feature_bounds=(-1, 1), passes=1,"
-        " target_bounds=(-1, 1))\n"
-        "assert model.fit(np.zeros((4, 2)), np.zeros(4)).coef_.dtype == np.float64\n"
-        "assert not jax.config.jax_enable_x64\n"
-    )
-    run(code, JAX_ENABLE_X64="0")
