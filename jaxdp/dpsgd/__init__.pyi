@@ -1,5 +1,3 @@
-from jaxdp.dpsgd.accountant import Accountant as Accountant
-from jaxdp.dpsgd.accountant import register as register
 from jaxdp.dpsgd.correlated_noise import prefix_error as prefix_error
 from jaxdp.dpsgd.curve import Curve as Curve
 from jaxdp.dpsgd.curve import curve as curve
@@ -23,3 +21,5 @@ from jaxdp.dpsgd.training_plan import plan as plan
 from jaxdp.dpsgd.transformations import NoiseState as NoiseState
 from jaxdp.dpsgd.transformations import add_noise as add_noise
 from jaxdp.dpsgd.transformations import clip_groups as clip_groups
+from jaxdp.interop.opacus import Accountant as Accountant
+from jaxdp.interop.opacus import register as register

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -19,16 +18,8 @@ from jaxdp.guarantee.conversions import HasRenyi, to_rdp
 from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.guarantee.renyi import RDP
 
-# log of the least gamma looked at. derived: K has a mean above 1e200 there
-_LEAST_LOG_GAMMA = -690.0
-# Halvings of log gamma. chosen: down to rounding
-_HALVINGS = 64
 # Renyi orders by default. chosen: twice as many change epsilon by .1 %
 _ORDERS = 200
-# Of gamma, relatively, for the rounding of the mean. chosen: far above it, and of log gamma <= 690
-_MEAN_ERROR = 1e-12
-# The same where eta is close to 0, and not 0. derived: the mean is raised by 7e-7 at most
-_TINY_ETA_ERROR = 1e-5
 
 
 @in_float64
@@ -133,25 +124,6 @@ def _mean_of(log_gamma: Reals, eta: Reals) -> Reals:
     # Near eta = 0 the ratio is off by less than |eta log gamma| of itself, which is added.
     near = xp.where(tiny, xp.abs(eta) * (1.0 - log_gamma), 0.0)
     return ratio * xp.expm1(-log_gamma) * (1.0 + near)
-
-
-def gamma_of_mean(mean: float, eta: float) -> float:
-    """The gamma of a truncated negative binomial of this mean, rounded down: a bound rises so.
-
-    Args:
-        mean: E[K], in [1, 1e200].
-        eta: in [0, 1e6].
-    """
-    if eta == 1.0:
-        gamma = 1.0 / mean
-    else:
-        low, high = _LEAST_LOG_GAMMA, 0.0
-        for _ in range(_HALVINGS):
-            middle = 0.5 * (low + high)
-            suffices = float(_mean_of(xp.asarray(middle), xp.asarray(eta))) >= mean
-            low, high = (middle, high) if suffices else (low, middle)
-        gamma = math.exp(low) * (1.0 - (_TINY_ETA_ERROR if 0 < eta < 1e-9 else _MEAN_ERROR))
-    return min(gamma * (1.0 - 1e-15), 1.0 - 2.0**-53)
 
 
 @in_float64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Hashable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -24,14 +24,6 @@ def everything() -> ApproxDP:
     return ApproxDP(0.0, 1.0)
 
 
-class Selected(NamedTuple):
-    """The best of a random number of runs, with the mean and shape of dp_accounting."""
-
-    mean: float
-    shape: float
-    run: Counts
-
-
 class UnsupportedError(Exception):
     """An event that cannot be accounted for, and why."""
 
@@ -40,23 +32,9 @@ class UnsupportedError(Exception):
         self.event, self.reason = event, reason
 
 
-def require_replaced(event: Any, relation: str) -> None:
-    """`UnsupportedError` for a tree if a record is added or removed: it moves all that follow."""
-    if relation == "add_remove":
-        raise UnsupportedError(
-            event,
-            f"{type(event).__name__} requires the relation REPLACE_SPECIAL or REPLACE_ONE: its "
-            "exact loss is not known under ADD_OR_REMOVE_ONE.",
-        )
-
-
 def add(counts: Counts, item: Any, count: float | int) -> None:
     """Add `count` times an item."""
-    if isinstance(item, Selected):
-        run = frozenset((key, n) for key, (_, n) in item.run.items())
-        key: Hashable = (item.mean, item.shape, run)
-    else:
-        key = key_of(item)
+    key = key_of(item)
     counts[key] = item, counts.get(key, (item, 0.0))[1] + count
 
 

@@ -17,14 +17,12 @@ from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.interop.counted import (
     Counts,
-    Selected,
     UnsupportedError,
     add,
     costs_everything,
     everything,
     holds_non_private,
     name_of,
-    require_replaced,
 )
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
@@ -38,10 +36,6 @@ from jaxdp.sampling.without_replacement import WithoutReplacement
 
 # Largest sensitivity of a mixture. chosen: no quotient overflows
 _LARGEST = 1e150
-# Largest mean number of runs of a selection. chosen: far from overflow
-_MOST_RUNS = 1e200
-# Largest shape of their number. chosen: the largest eta of `repeat_and_select`
-_LARGEST_SHAPE = 1e6
 # Error of the sum of a mixture's probabilities. chosen: far above the rounding of a sum
 _SUM_ERROR = 1e-9
 # Factors that round up and down. derived: a few operations of half an ulp each
@@ -63,9 +57,6 @@ def collect(event: Any, relation: Relation, count: float | int, counts: Counts) 
             for part in event.events:
                 collect(part, relation, count, counts)
         case "PoissonSampledDpEvent" if event.sampling_probability == 1:
-            collect(event.event, relation, count, counts)
-        case "RepeatAndSelectDpEvent" if event.mean == 1 and 0 <= event.shape <= _LARGEST_SHAPE:
-            # A truncated negative binomial number of mean 1 is one run.
             collect(event.event, relation, count, counts)
         case _:
             item = _mechanism(event, relation)
@@ -109,14 +100,18 @@ def _mechanism(event: Any, relation: Relation) -> Any:
         case "SampledWithoutReplacementDpEvent":
             return _without_replacement(event, relation)
         case "SingleEpochTreeAggregationDpEvent":
-            require_replaced(event, relation)
+            if relation == "add_remove":
+                # A record moves all that follow.
+                raise UnsupportedError(
+                    event,
+                    "SingleEpochTreeAggregationDpEvent requires the relation REPLACE_SPECIAL or "
+                    "REPLACE_ONE: its exact loss is not known under ADD_OR_REMOVE_ONE.",
+                )
             counts = np.atleast_1d(np.asarray(event.step_counts))
             sensitivity = max(tree_sensitivity(int(count)) for count in counts)
             return _noisy(Gaussian, event.noise_multiplier, sensitivity * moves)
         case "PoissonSampledDpEvent":
             return _sampled(event, relation)
-        case "RepeatAndSelectDpEvent":
-            return _selected(event, relation)
         case name:
             reason = f"{name} is not one of the events whose exact loss is known."
             raise UnsupportedError(event, reason)
@@ -243,17 +238,6 @@ def _mixture(event: Any, relation: Relation) -> Any:
     zero_share = float(shares[sizes == 0].sum())
     share = min(max(float(shares[sizes > 0].sum()), 1.0 - zero_share) * _UP, 1.0)
     return Mechanism(Gaussian(deviation / shifts.pop() * _DOWN), 1.0, share, "add_remove")
-
-
-def _selected(event: Any, relation: Relation) -> Any:
-    poisson = event.shape == math.inf
-    mean = checks.real("mean", event.mean, 0.0 if poisson else 1.0, _MOST_RUNS, open_lower=poisson)
-    shape = math.inf if poisson else checks.real("shape", event.shape, 0.0, _LARGEST_SHAPE)
-    run: Counts = {}
-    collect(event.event, relation, 1, run)
-    if costs_everything(run):
-        return everything()
-    return Selected(float(mean), float(shape), run) if run else None
 
 
 def _sampled(event: Any, relation: Relation) -> Any:

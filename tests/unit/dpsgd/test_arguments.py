@@ -28,8 +28,8 @@ SHORT = {"sampling_prob": 0.01, "steps": 100}
         (dp.dpsgd.delta, {"sampling_probability": 0.1}, "is 'sampling_prob' here"),
         (dp.dpsgd.curve, {"num_epochs": 3}, "'num_epochs' is 'epochs' here"),
         (dp.dpsgd.statement, {"neighboring_relation": "add"}, "is 'relation' here"),
-        (dp.dpsgd.Phase, {"source_dataset_size": 3}, "is 'dataset_size' here"),
-        (dp.dpsgd.epsilon, {"eps": 1, "sigma": 2}, "'eps' is 'epsilon' here, 'sigma' is"),
+        (dp.dpsgd.Phase, {"number_of_examples": 3}, "is 'dataset_size' here"),
+        (dp.dpsgd.epsilon, {"target_epsilon": 1, "sigma": 2}, "is 'epsilon' here, 'sigma' is"),
         (dp.dpsgd.epsilon, {"colour": 1}, "unexpected keyword argument 'colour'"),
     ],
 )
@@ -168,8 +168,8 @@ def test_a_plan_takes_a_budget_or_a_noise_multiplier():
     with pytest.raises(ValueError, match="dataset_size must be a positive integer"):
         dp.dpsgd.plan((1.0, 1e-5), PARAMS, clip=1.0, sampling_prob=0.1, steps=3)
     plan: Any = dp.dpsgd.plan
-    with pytest.raises(TypeError, match="'records' is 'dataset_size' here"):
-        plan((1.0, 1e-5), PARAMS, clip=1.0, sampling_prob=0.1, steps=3, records=9)
+    with pytest.raises(TypeError, match="'num_samples' is 'dataset_size' here"):
+        plan((1.0, 1e-5), PARAMS, clip=1.0, sampling_prob=0.1, steps=3, num_samples=9)
 
 
 def test_positional_arguments_of_other_libraries_are_answered():
