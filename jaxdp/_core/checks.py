@@ -7,6 +7,7 @@ downstream can take it for a small delta.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Mapping
@@ -19,9 +20,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.tree_util import tree_leaves
 
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import in_kernel, xp
 from jaxdp._core.precision import is_open
-from jaxdp._core.tracing import in_kernel
 from jaxdp._core.types import ArrayLike, Bools, Reals
 
 
@@ -134,7 +134,13 @@ def real(
             return _frozen(np.where(lost, LEAST_NORMAL, known))
         return _frozen(known)
     require_float64()
-    array = jnp.asarray(value)
+    return _inside(jnp.asarray(value), lower, upper, open_lower, lift)
+
+
+# Eager derivatives and maps compile one program for a check, and a trace holds its operations.
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
+def _inside(array: Any, lower: float, upper: float, open_lower: bool, lift: bool) -> Reals:
+    """A traced value of `real`."""
     # A half's subnormal numbers are normal doubles, and are converted as such.
     if lift and jnp.issubdtype(array.dtype, jnp.floating) and array.dtype != jnp.float16:
         array = jnp.where(_subnormal(array), jnp.finfo(array.dtype).tiny, array)

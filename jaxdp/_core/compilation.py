@@ -13,13 +13,12 @@ from jaxdp._core import checks
 from jaxdp._core.devices import default_platform, with_float64
 from jaxdp._core.float64 import host_array
 from jaxdp._core.forks import require_threads_of_jax, shared_lock
+from jaxdp._core.namespace import for_traces, in_kernel, kernel
 from jaxdp._core.precision import opened
 from jaxdp._core.tracing import (
     TRANSFORMATIONS,
-    in_kernel,
     is_inside_trace,
     is_tracing,
-    kernel,
     outside_traces,
 )
 
@@ -90,7 +89,8 @@ def _by_size(function: Callable[..., Any], program: Callable[..., Any]) -> Calla
     def call(*args: Any) -> Any:
         leaves, structure = jax.tree.flatten(args)
         if not checks.all_concrete(leaves):
-            return program(*args)
+            with for_traces():
+                return program(*args)
         leaves = [x if type(x) is np.ndarray else host_array(x) for x in leaves]
         args = jax.tree.unflatten(structure, leaves)
         has_key = any(isinstance(x, jax.Array) for x in leaves)
@@ -98,7 +98,8 @@ def _by_size(function: Callable[..., Any], program: Callable[..., Any]) -> Calla
             with kernel():
                 return function(*args)
         if is_tracing():
-            return program(*args)
+            with for_traces():
+                return program(*args)
         require_threads_of_jax()
         with opened(), with_float64():
             return jax.tree.map(host_array, program(*args))

@@ -24,6 +24,7 @@ from jax.tree_util import tree_flatten, tree_leaves
 from jaxdp._core import checks
 from jaxdp._core.devices import refused_on_tpu, with_float64
 from jaxdp._core.isolated import isolated
+from jaxdp._core.namespace import for_traces
 from jaxdp._core.precision import is_inside, narrowed, opened
 from jaxdp._core.pytree import assign, is_record, numbers_of, with_data
 from jaxdp._core.tracing import is_tracing, outside_traces
@@ -95,8 +96,11 @@ def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_inside():
-            if not is_tracing() or is_traced((args[unmade:], kwargs)):
+            if not is_tracing():
                 return function(*args, **kwargs)
+            if is_traced((args[unmade:], kwargs)):
+                with for_traces():
+                    return function(*args, **kwargs)
             with outside_traces():
                 return function(*args, **kwargs)
         arguments = args[unmade:], kwargs

@@ -3,6 +3,7 @@
 `xp` is what kernels compute with. Each function looks at its arguments: if one is a JAX array or
 is traced, it calls the function of `jax.numpy`, else the one of NumPy. Concrete numbers enter as
 NumPy arrays (`checks`), so a concrete query dispatches no operation of JAX and compiles nothing.
+Inside of `kernel` everything is known, nothing looks, and `xp` has NumPy's own functions.
 `lax` has the loops: they run in Python if their state is NumPy's and no trace is open.
 
 Both libraries round to within 4 ulps (`tests/unit/_core/test_namespace.py`), which stated errors
@@ -11,7 +12,9 @@ cover.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdp._core.tracing import is_tracing
+from jaxdp._core.tracing import is_tracing, outside_traces
 
 # Step of a difference, in parts of its place. chosen: half of the digits
 _DIFFERENCE = 1e-7
@@ -30,9 +33,6 @@ _DIFFERENCE = 1e-7
 _OF_JAX = ("bfloat16", "dtype", "finfo", "issubdtype", "ndarray")
 # Functions that make arrays: inside of a trace JAX's, which traced numbers may index.
 _NEW = ("arange", "array", "asarray", "eye", "full", "linspace", "ones", "zeros")
-# Arguments of functions of `jax.numpy` that NumPy's do not have.
-_HINTS = frozenset(("method", "precision"))
-
 
 # Types of arguments that are surely not JAX's: most calls end with a look at this set.
 _KNOWN = {np.ndarray, np.float64, np.int64, np.bool_, float, int, bool, str, type(None)}
@@ -59,24 +59,43 @@ def any_of_jax(arguments: Any) -> bool:
 
 def on_host(*trees: Any) -> bool:
     """True if no array in the trees is JAX's and no trace is open."""
-    return not any_of_jax(jax.tree.leaves(trees)) and not is_tracing()
+    return in_kernel() or (not any_of_jax(jax.tree.leaves(trees)) and not is_tracing())
 
 
-class _Numpy:
-    """The functions of `jax.numpy`, computed by NumPy where no argument is JAX's."""
+class _Numpy(threading.local):
+    """The functions of `jax.numpy`, computed by NumPy where no argument is JAX's.
+
+    is_known: of this thread, whether they are NumPy's own: no argument is JAX's then.
+    """
 
     def __init__(self, host: ModuleType, device: ModuleType):
         self._host, self._device = host, device
+        self._names: dict[bool, dict[str, Any]] = {False: {}, True: {}}
+        self.is_known = False
 
     def __getattr__(self, name: str) -> Any:
         host, device = getattr(self._host, name, None), getattr(self._device, name)
-        found = device if name in _OF_JAX or host is None else host
+        known = found = device if name in _OF_JAX or host is None else host
         if isinstance(device, ModuleType):
             found = _Numpy(host or device, device)
         elif callable(found) and not isinstance(found, type) and name not in _OF_JAX:
             found = either(host, device, name in _NEW)
-        setattr(self, name, found)
-        return found
+        self._names[False][name], self._names[True][name] = found, known
+        setattr(self, name, self._names[self.is_known][name])
+        return getattr(self, name)
+
+    @contextlib.contextmanager
+    def switched(self, is_known: bool) -> Iterator[None]:
+        """Context with the functions of NumPy, or with those that look at their arguments."""
+        before = self.is_known
+        if before is is_known:
+            yield
+            return
+        vars(self).update(self._names[is_known], is_known=is_known)
+        try:
+            yield
+        finally:
+            vars(self).update(self._names[before], is_known=before)
 
 
 def either(
@@ -92,18 +111,48 @@ def either(
         is_known = _KNOWN.issuperset(map(type, values)) or not any_of_jax(values)
         if not is_known or (is_new and is_tracing()):
             return device(*args, **kwargs)
-        if _HINTS.isdisjoint(kwargs):
-            return host(*args, **kwargs)
-        return host(*args, **{k: v for k, v in kwargs.items() if k not in _HINTS})
+        return host(*args, **kwargs)
 
     return function
 
 
+_xp = _Numpy(np, jnp)
 if TYPE_CHECKING:  # Both libraries have the same functions.
     import jax.numpy as xp
     from jax import lax
 else:
-    xp = _Numpy(np, jnp)
+    xp = _xp
+
+
+def in_kernel() -> bool:
+    """True in a kernel that NumPy computes: as in a compiled one, bad values become NaN."""
+    return _xp.is_known
+
+
+@contextlib.contextmanager
+def kernel() -> Iterator[None]:
+    """Context where NumPy computes concrete values of any size, and bad ones become NaN."""
+    with _xp.switched(True), outside_traces(), np.errstate(all="ignore"):
+        yield
+
+
+def for_traces() -> contextlib.AbstractContextManager[None]:
+    """Context inside of a kernel for a function that JAX traces there."""
+    return _xp.switched(False)
+
+
+def shape_of(function: Callable[..., Any], *args: Any) -> Any:
+    """`jax.eval_shape`."""
+    with for_traces():
+        return jax.eval_shape(function, *args)
+
+
+def matmul(x: Any, y: Any) -> Any:
+    """The product of matrices, by a device in its highest precision."""
+    return np.matmul(x, y) if in_kernel() else _matmul(x, y)
+
+
+_matmul = either(np.matmul, functools.partial(jnp.matmul, precision="highest"))
 
 
 def updated(x: Any, index: Any, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""State of the current call: inside a trace, outside of any, or in a kernel that NumPy computes."""
+"""State of the current call: inside a trace, or outside of any."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 from jax.extend.core import find_top_trace, set_current_trace
 
 # The trace of eager evaluation. A new thread is outside of any transformation, also where a
@@ -45,7 +44,6 @@ def outside_traces() -> Iterator[None]:
         _lifted.depth -= 1
 
 
-_kernel = threading.local()
 _apart = threading.local()
 
 
@@ -62,19 +60,3 @@ def moving_apart() -> Iterator[None]:
         yield
     finally:
         _apart.running = before
-
-
-def in_kernel() -> bool:
-    """True in a kernel that NumPy computes: as in a compiled one, bad values become NaN."""
-    return getattr(_kernel, "running", False)
-
-
-@contextlib.contextmanager
-def kernel() -> Iterator[None]:
-    """Context where NumPy computes concrete values of any size, and bad ones become NaN."""
-    before, _kernel.running = in_kernel(), True
-    try:
-        with outside_traces(), np.errstate(all="ignore"):
-            yield
-    finally:
-        _kernel.running = before

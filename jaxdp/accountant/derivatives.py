@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core.tracing import kernel, moving_apart
+from jaxdp._core.namespace import kernel
+from jaxdp._core.tracing import moving_apart
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.composition import Terms

@@ -27,8 +27,7 @@ from typing import Any, Literal, TypeAlias
 import jax
 import numpy as np
 
-from jaxdp._core.namespace import xp
-from jaxdp._core.tracing import kernel
+from jaxdp._core.namespace import kernel, shape_of, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant import divergences, ends, grid, profile
@@ -214,7 +213,7 @@ def _singularities(structure: Any, leaves: tuple[tuple[int, Any], ...]) -> type:
     # The number of releases does not matter: an axis of one is traced once.
     shapes = [jax.ShapeDtypeStruct((1,) * ndim, dtype) for ndim, dtype in leaves]
     pair = jax.tree.unflatten(structure, shapes)
-    return type(jax.eval_shape(lambda pair: pair.singularities(), pair))
+    return type(shape_of(lambda pair: pair.singularities(), pair))
 
 
 def _of_terms(batch: Batch, known: LogBounds) -> Any:

@@ -114,6 +114,11 @@ def grid_epsilon(terms: Terms, delta: Reals, points: int) -> Reals:
 
 def _falling(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
     """The bounds, with upper ones that do not rise along axes where only `values` change."""
+    is_known = checks.all_concrete(bounds, terms, values)
+    return (_lowered if is_known else _lowered_in_traces)(bounds, terms, values)
+
+
+def _lowered(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
     size = bounds.upper.ndim
     shapes = [(1,) * (size - len(term.shape)) + term.shape for term in terms]
     free = tuple(i for i in range(size) if all(shape[i] == 1 for shape in shapes))
@@ -123,6 +128,10 @@ def _falling(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
         # An engine that reads a part of the parameters alone may have answered.
         upper = xp.where(is_bad(terms), xp.nan, upper)
     return LogBounds(xp.minimum(bounds.lower, upper), upper)
+
+
+# Eager derivatives and maps compile one program.
+_lowered_in_traces = jax.jit(_lowered)
 
 
 @once

@@ -28,9 +28,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import kernel, xp
 from jaxdp._core.threads import in_threads
-from jaxdp._core.tracing import kernel
 from jaxdp._numeric.elementary import conversion_entropy
 from jaxdp._numeric.search import zoom
 from jaxdp.accountant import inverse

@@ -27,9 +27,9 @@ from jax.interpreters import ad, batching, mlir
 
 from jaxdp._core import checks
 from jaxdp._core.devices import default_platform
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import kernel, xp
 from jaxdp._core.precision import opened
-from jaxdp._core.tracing import kernel, outside_traces
+from jaxdp._core.tracing import outside_traces
 from jaxdp._core.types import Lanes, Reals
 from jaxdp.accountant import derivatives, gpu
 from jaxdp.accountant.batch import Batch
@@ -53,18 +53,18 @@ def answered(
 ) -> LogBounds:
     """Bounds at every value, in the shape of the batch. `stop_when` ends concrete lanes."""
     shape = xp.broadcast_shapes(values.shape, *(term.shape for term in terms))
-    if checks.all_concrete(terms, values):
+    is_known = checks.all_concrete(terms, values)
+    if is_known:
         lanes = _laid_out(shape, *jax.tree.map(np.asarray, (terms, values)))
         if default_platform() == "gpu" and math.prod(shape) >= _MANY and query.on_gpu:
             found = _by_device(query, lanes)
         else:
             found = _of_host(query, (), lanes, _on_lanes(stop_when, shape))
     else:
-        leaves, structure = jax.tree.flatten(_laid_out(shape, terms, values))
+        leaves, structure = jax.tree.flatten(_laid_out_in_traces(shape, terms, values))
         still = (False,) * len(leaves)
         found = _answer.bind(*leaves, query=query, structure=structure, moving=still)
-    lower, upper = (x.reshape(shape) for x in found)
-    return LogBounds(xp.minimum(lower, upper), upper)
+    return (_shaped if is_known else _shaped_in_traces)(shape, found[0], found[1])
 
 
 def _laid_out(shape: tuple[int, ...], terms: Terms, values: Lanes) -> tuple[Terms, Lanes]:
@@ -75,6 +75,16 @@ def _laid_out(shape: tuple[int, ...], terms: Terms, values: Lanes) -> tuple[Term
         return xp.broadcast_to(x, (*shape, x.shape[-1])).reshape(size, x.shape[-1])
 
     return jax.tree.map(flat, terms), xp.broadcast_to(values, shape).reshape(size)
+
+
+def _shaped(shape: tuple[int, ...], lower: Any, upper: Any) -> LogBounds:
+    """The bounds of lanes in the shape of a batch."""
+    return LogBounds(xp.minimum(lower, upper).reshape(shape), upper.reshape(shape))
+
+
+# Eager derivatives and maps compile each as one program.
+_shaped_in_traces = jax.jit(_shaped, static_argnums=0)
+_laid_out_in_traces = jax.jit(_laid_out, static_argnums=0)
 
 
 def _on_lanes(stop_when: StopWhen | None, shape: tuple[int, ...]) -> StopWhen | None:

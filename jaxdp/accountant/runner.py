@@ -19,8 +19,9 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import kernel
 from jaxdp._core.threads import cores, in_threads
-from jaxdp._core.tracing import kernel, outside_traces
+from jaxdp._core.tracing import outside_traces
 from jaxdp._core.types import Reals
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy, tighter

@@ -6,13 +6,12 @@ import abc
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar, cast, final, runtime_checkable
 
-import jax
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import lax, shape_of, xp
 from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
@@ -263,7 +262,7 @@ def epsilon_of(log_delta: Callable[[Reals], Reals], delta: Reals) -> Reals:
     A delta that no epsilon goes below is met at the first one that reaches it, but for the rounding
     of both: 5 `rounding_slack`.
     """
-    shape = xp.broadcast_shapes(delta.shape, jax.eval_shape(log_delta, delta).shape)
+    shape = xp.broadcast_shapes(delta.shape, shape_of(log_delta, delta).shape)
     delta = xp.broadcast_to(delta, shape)
     # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
     zero, slack = xp.minimum(delta, 0.0), rounding_slack(delta)

@@ -16,7 +16,7 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.functions import sigmoid
-from jaxdp._core.namespace import updated, vmap, xp
+from jaxdp._core.namespace import shape_of, updated, vmap, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._numeric.search import zoom
@@ -101,7 +101,7 @@ def _as_tree(function: Callable[[Reals], Reals]) -> jax.tree_util.Partial:
 
 @jitted
 def _tradeoff(log_delta: jax.tree_util.Partial, fpr: Reals) -> Reals:
-    shape = xp.broadcast_shapes(fpr.shape, jax.eval_shape(log_delta, fpr).shape)
+    shape = xp.broadcast_shapes(fpr.shape, shape_of(log_delta, fpr).shape)
     fpr = xp.broadcast_to(fpr, shape)
 
     def fnr(epsilon: Reals) -> Reals:
@@ -114,7 +114,7 @@ def _tradeoff(log_delta: jax.tree_util.Partial, fpr: Reals) -> Reals:
 
 @jitted
 def _profile(tradeoff: jax.tree_util.Partial, epsilon: Reals, error: Reals) -> Reals:
-    shape = xp.broadcast_shapes(epsilon.shape, jax.eval_shape(tradeoff, epsilon).shape)
+    shape = xp.broadcast_shapes(epsilon.shape, shape_of(tradeoff, epsilon).shape)
     # A larger epsilon has a smaller delta, so that this one bounds it.
     slope = xp.exp(xp.minimum(xp.broadcast_to(epsilon, shape), LARGEST_EPSILON))
 

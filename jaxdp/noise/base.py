@@ -12,7 +12,7 @@ import jax
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import for_traces, xp
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import LEAST_NORMAL, ULP, log1m, round_up
@@ -73,7 +73,8 @@ class Noise(abc.ABC):
 
     def _log_density_slope(self, x: Reals) -> Reals:
         """d log g / dx; where there is a kink any number."""
-        return jax.jvp(self._log_density, (x,), (xp.ones_like(x),))[1]
+        with for_traces():
+            return jax.jvp(self._log_density, (x,), (xp.ones_like(x),))[1]
 
     @abc.abstractmethod
     def _log_survival(self, x: Reals) -> Reals: ...

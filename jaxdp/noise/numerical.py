@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.namespace import lax, on_host, xp
+from jaxdp._core.namespace import for_traces, lax, on_host, xp
 from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._numeric.search import bisect
@@ -243,7 +243,8 @@ def _by_chunks(formula: Callable[[Any, Reals], Reals]) -> Callable[[Any, Reals],
             row[size:] = row[size - 1] if size else 0.0
         starts = range(0, rows.shape[1], _CHUNK)
         parts = [structure.unflatten(list(rows[:, i : i + _CHUNK])) for i in starts]
-        values = [np.asarray(program(*part)) for part in parts] or [np.zeros(0)]
+        with for_traces():
+            values = [np.asarray(program(*part)) for part in parts] or [np.zeros(0)]
         return cast(Any, np.concatenate(values)[:size].reshape(shape))
 
     return call

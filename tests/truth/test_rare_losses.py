@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp._core.tracing import kernel
+from jaxdp._core.namespace import kernel
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour import by_number, curve

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxdp._core.forks import shared_lock
-from jaxdp._core.tracing import kernel
+from jaxdp._core.namespace import kernel
 from jaxdp.accountant.batch import Batch, Loss
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.contour import engine as contour

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
-from jaxdp._core.namespace import xp
-from jaxdp._core.tracing import in_kernel
+from jaxdp._core.namespace import in_kernel, xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds

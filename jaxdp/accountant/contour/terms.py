@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import lax, matmul, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import log1p
 from jaxdp.accountant.contour import transform
@@ -137,7 +137,7 @@ def turned_sums(stage: Stage, pairs: list[Pair], turn: Reals) -> Pair:
     parts = xp.stack(rows, axis=1).reshape(turn.size, len(pairs), 2, -1, near)
     waves = xp.stack([xp.cos(at), xp.sin(at)], -1)
     waves, parts = lax.optimization_barrier((waves, parts))
-    found = xp.matmul(parts, waves[:, None, None], precision="highest")
+    found = matmul(parts, waves[:, None, None])
     real, imag = (
         found[:, :, 0, :, 0] + found[:, :, 1, :, 1],
         found[:, :, 1, :, 0] - found[:, :, 0, :, 1],

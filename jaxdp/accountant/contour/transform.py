@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdp._core.namespace import lax, on_host, xp
+from jaxdp._core.namespace import lax, matmul, on_host, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.contour.nodes import Pair, Stage
@@ -121,7 +121,7 @@ def _product(rows: Reals, columns: Reals) -> Reals:
             x.reshape(*x.shape[:-1], -1, INNER).swapaxes(-2, -3) for x in (rows, columns)
         )
         return xp.sum(_product(rows, columns), -3)
-    return xp.matmul(rows, columns.swapaxes(-1, -2), precision="highest")
+    return matmul(rows, columns.swapaxes(-1, -2))
 
 
 def _times(a, b) -> Pair:

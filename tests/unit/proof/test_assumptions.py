@@ -14,7 +14,7 @@ import pytest
 from flint import acb, arb
 
 import jaxdp as dp
-from jaxdp._core.tracing import kernel
+from jaxdp._core.namespace import kernel
 from jaxdp.accountant.contour import curve, law_errors, terms, transform
 from jaxdp.proof import balls, statement
 
