@@ -78,6 +78,7 @@ bench: $(STAMP)
 	$(RUN) benchmarks.bench_accuracy_per_epsilon
 	$(RUN) benchmarks.bench_training
 	$(RUN) benchmarks.bench_release
+	$(RUN) benchmarks.bench_walks
 	$(RUN) benchmarks.conformance
 	$(RUN) benchmarks.bench_audit
 
