@@ -1,12 +1,16 @@
 """Costs of a training by DP-SGD without a key, next to one from a Threefry key.
 
 python -m benchmarks.bench_training writes results/training.json: programs compiled and CPU seconds
-of a first and a second training, and CPU milliseconds of a step, of its noise, and of a batch drawn
-on its own. The network has 9,610 parameters in float32; 287 of 1,437 records are expected in a
-batch.
+of a first training, a second one and one of another number of steps; CPU seconds of two plans; CPU
+milliseconds of a step, of its noise, and of a batch drawn on its own; and a step of a transformer
+block next to one written by hand. The network has 9,610 parameters in float32; 287 of 1,437 records
+are expected in a batch.
 """
 
+import json
 import statistics
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -24,6 +28,8 @@ STEPS, RECORDS, RATE = 160, 1437, 287 / 1437
 REPEATS = 15
 # At most, of a step less its noise: secure over Threefry.
 MOST = 1.3
+# At most, of time and memory of a step of the transformer block: `train` over the one by hand.
+MOST_OF_BLOCK = 1.3
 COMPILED: list[float] = []
 
 
@@ -112,28 +118,51 @@ def milliseconds(params: Any, data: Any, plan: Any) -> dict[str, dict[str, float
     }
 
 
+def block() -> dict[str, Any]:
+    """A step of the transformer block, each in a process of its own, and the ratios."""
+    found: dict[str, Any] = {}
+    for name in ("by_hand", "train"):
+        command = [sys.executable, "-m", "benchmarks._tools.transformer_block", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        found[name] = json.loads(done.stdout.splitlines()[-1])
+    for name in ("cpu_milliseconds", "megabytes"):
+        found[f"ratio_of_{name}"] = round(found["train"][name] / found["by_hand"][name], 2)
+    return found
+
+
 def main() -> None:
     """Measure and write."""
     jax.monitoring.register_event_duration_secs_listener(heard)
     params, data = problem()
     known = {"clip": 1.0, "dataset_size": RECORDS, "groups": "all", "sampling_prob": RATE}
-    plan = dp.dpsgd.plan((2.0, 1e-5), params, steps=STEPS, **known)
-    first, second = (without_key(params, data, plan) for _ in range(2))
+    plans, planning = [], []
+    for steps in (STEPS, STEPS + 1):
+        start = time.process_time()
+        plans.append(dp.dpsgd.plan((2.0, 1e-5), params, steps=steps, **known))
+        planning.append(round(time.process_time() - start, 2))
+    plan, longer = plans
+    first, second, other = (without_key(params, data, each) for each in (plan, plan, longer))
     steps = milliseconds(params, data, plan)
     beyond = {name: each["step"] - each["noise"] for name, each in steps.items()}
     ratio = round(beyond["secure"] / beyond["threefry"], 3)
+    transformer = block()
     write(
         "training",
         {
             "steps": STEPS,
+            "first_and_second_plan_cpu_s": planning,
             "first_training": first,
             "second_training": second,
+            "training_of_another_number_of_steps": other,
             "cpu_milliseconds": steps,
             "secure_over_threefry_less_noise": ratio,
+            "transformer_block": transformer,
         },
     )
-    assert second["programs_compiled"] == 0, second
+    assert second["programs_compiled"] == other["programs_compiled"] == 0, (second, other)
     assert ratio <= MOST, ratio
+    ratios = transformer["ratio_of_cpu_milliseconds"], transformer["ratio_of_megabytes"]
+    assert max(ratios) <= MOST_OF_BLOCK, ratios
 
 
 if __name__ == "__main__":

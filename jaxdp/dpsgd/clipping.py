@@ -2,7 +2,8 @@
 
 A gradient is measured in units of its group's threshold and multiplied by min(1, 1 / norm), less a
 margin for the rounding of the norm. Its entries are truncated towards 0 to multiples of 2^-30 of
-the threshold. Sums of such multiples are exact in float64, in any order.
+the threshold. They are added up as whole numbers: the sum is exact, in any order. Gradients keep
+their type until then, so that nothing of their size is written in float64.
 
 The gradient of a matrix that multiplies one vector of activations is the outer product of this
 vector and a cotangent. Its norm is the product of theirs, and it is never written to memory.
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxdp._core.types import Bools, Reals
@@ -25,10 +27,11 @@ from jaxdp.dpsgd.correlated_noise import COEFFICIENT_BITS
 from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.solvers.lattice import power_of_two
 
-# Bits of a clipped entry below its threshold. derived: 2^22 such entries add up exactly.
+# Bits of a clipped entry below its threshold. derived: an entry is below 2^31 multiples, as a
+# threshold is below twice a power of two, and 2^22 such entries add up exactly in float64
 BITS = 30
-# Examples that a CPU adds up at a time. measured: 1 takes 4 times as long where sums leave the
-# cache, 8 no less
+# Examples that a CPU adds up at a time. measured: 1 takes twice as long where sums leave the cache,
+# all of them 3 to 10 times
 _ROWS = 4
 # Roundings of a norm and of a factor, beside the sum of squares. derived: fewer, with the products
 _ROUNDINGS = 16.0
@@ -50,13 +53,11 @@ def clipped_sums(plan: Plan, gradients: list[Gradient], mask: Bools | None = Non
 
     The counts of `adaptive_clipping`, one a group, come last if the plan has a quantile.
     """
-    gradients = [
-        _in_thresholds(gradient, 1.0 / plan.clips[group])
-        for gradient, group in zip(gradients, plan.members, strict=True)
-    ]
+    scales = [1.0 / plan.clips[group] for group in plan.members]
+    gradients = [_in_thresholds(*pair) for pair in zip(gradients, scales, strict=True)]
     squares: list[Any] = [0.0] * len(plan.sizes)
-    for gradient, group in zip(gradients, plan.members, strict=True):
-        squares[group] += _squares(gradient)
+    for gradient, scale, group in zip(gradients, scales, plan.members, strict=True):
+        squares[group] += _squares(gradient, scale)
     # Products with coefficients have as many bits as sums have without them.
     units = power_of_two(plan.clips, -BITS + (COEFFICIENT_BITS if len(plan.column) > 1 else 0))
     weights, counts = [], []
@@ -68,59 +69,88 @@ def clipped_sums(plan: Plan, gradients: list[Gradient], mask: Bools | None = Non
         weights.append(jnp.where(taken, factor * (clip / unit), 0.0))
         counts.append(count_below(square, taken))
     sums = [
-        _sum_of_multiples(gradient, weights[group]) * units[group]
-        for gradient, group in zip(gradients, plan.members, strict=True)
+        _sum_of_multiples(gradient, scale, weights[group]) * units[group]
+        for gradient, scale, group in zip(gradients, scales, plan.members, strict=True)
     ]
     return sums if plan.clip_quantile is None else [*sums, jnp.stack(counts)]
 
 
 def _in_thresholds(gradient: Gradient, scale: Reals) -> Gradient:
-    """The gradient in units of the threshold: no norm near it under- or overflows."""
+    """Factors in units of the threshold, whose products do not under- or overflow near it.
+
+    Other gradients are multiplied by `scale` where they are read.
+    """
     if not isinstance(gradient, Outer):
-        return gradient.astype(jnp.float64) * scale
+        return gradient
     column, row = gradient.column.astype(jnp.float64), gradient.row.astype(jnp.float64)
     largest = jnp.max(jnp.abs(column), axis=1, keepdims=True, initial=0.0)
     return Outer(column / jnp.where(largest == 0, 1.0, largest), row * largest * scale)
 
 
-def _squares(gradient: Gradient) -> Reals:
-    """Squared norms, (examples,)."""
+def _squares(gradient: Gradient, scale: Reals) -> Reals:
+    """Squared norms in units of the threshold, (examples,)."""
     if isinstance(gradient, Outer):
         return jnp.sum(gradient.column**2, axis=1) * jnp.sum(gradient.row**2, axis=1)
-    return jnp.sum(gradient**2, axis=tuple(range(1, gradient.ndim)))
+
+    def square(*examples: Reals) -> Reals:
+        # Sums of several examples in one loop: an addition waits for the one before it.
+        squares = [(x.astype(jnp.float64) * scale) ** 2 for x in examples]
+        zeros = [np.float64(0.0)] * len(squares)
+        return jnp.stack(lax.reduce(squares, zeros, _add, range(gradient.ndim - 1)))
+
+    if not _is_on_cpu():
+        return jax.vmap(square)(gradient).reshape(-1)
+    return lax.map(lambda part: square(*part), _in_parts(gradient)).reshape(-1)
 
 
-def _sum_of_multiples(gradient: Gradient, weights: Reals) -> Reals:
-    """The sum of truncated gradients times weights; those of weight 0 may be any."""
-    # One program on an accelerator, which has memory for it; on a CPU sums stay in the cache.
-    if jax.default_backend() != "cpu":
-        return _truncated(gradient, weights).sum(axis=0)
-    count = len(weights)
-    if isinstance(gradient, Outer):
-        shape, rows = (gradient.column.shape[1], gradient.row.shape[1]), 1
-    else:
-        shape, rows = gradient.shape[1:], math.gcd(count, _ROWS)
-    parts = jax.tree.map(
-        lambda x: x.reshape(count // rows, rows, *x.shape[1:]), (gradient, weights)
-    )
+def _add(x: Any, y: Any) -> Any:
+    return jax.tree.map(jnp.add, x, y)
+
+
+def _is_on_cpu() -> bool:
+    """True where sums must stay in the cache; an accelerator has memory for all examples."""
+    return jax.default_backend() == "cpu"
+
+
+def _sum_of_multiples(gradient: Gradient, scale: Reals, weights: Reals) -> Reals:
+    """The sum of gradients times weights, truncated, in units; those of weight 0 may be any."""
+    if not _is_on_cpu():
+        return _truncated(gradient, scale, weights).sum(axis=0).astype(jnp.float64)
+    shape = jax.eval_shape(_truncated, gradient, scale, weights).shape[1:]
 
     def add(total: Any, part: Any) -> tuple[Any, None]:
-        return total + _truncated(*part).sum(axis=0), None
+        gradient, weights = part
+        return total + _truncated(gradient, scale, weights).sum(axis=0), None
 
-    return lax.scan(add, jnp.zeros(shape), parts)[0]
+    return lax.scan(add, jnp.zeros(shape, jnp.int64), _in_parts((gradient, weights)))[0].astype(
+        jnp.float64
+    )
 
 
-def _truncated(gradient: Gradient, weights: Reals) -> Reals:
-    """Gradients times weights, (examples, *shape of the leaf), truncated."""
+def _in_parts(tree: Any) -> Any:
+    """Arrays of examples with a first axis of parts of up to `_ROWS` examples."""
+    count = len(jax.tree.leaves(tree)[0])
+    rows = math.gcd(count, _ROWS)
+    return jax.tree.map(lambda x: x.reshape(count // rows, rows, *x.shape[1:]), tree)
 
-    def weighted(x: Reals, w: Reals) -> Reals:
-        w = by_example(w, x)
+
+def _truncated(gradient: Gradient, scale: Reals, weights: Reals) -> jax.Array:
+    """Gradients times weights as whole numbers, (examples, *shape of the leaf).
+
+    The margin of the weights keeps each entry, with its roundings, below clip / unit < 2^31.
+    """
+
+    def weighted(x: Reals) -> Reals:
+        w = by_example(weights, x)
         return jnp.where(w > 0, x, 0.0) * w
 
-    if not isinstance(gradient, Outer):
-        return jnp.trunc(weighted(gradient, weights))
-    column = jnp.where(by_example(weights, gradient.column) > 0, gradient.column, 0.0)
-    return jnp.trunc(column[:, :, None] * weighted(gradient.row, weights)[:, None, :])
+    if isinstance(gradient, Outer):
+        column = jnp.where(by_example(weights, gradient.column) > 0, gradient.column, 0.0)
+        entries = column[:, :, None] * weighted(gradient.row)[:, None, :]
+    else:
+        entries = weighted(gradient.astype(jnp.float64) * scale)
+    # XLA adds whole numbers as vectors on a CPU, floating-point numbers one by one.
+    return entries.astype(jnp.int32).astype(jnp.int64)
 
 
 def by_example(values: jax.Array, leaf: jax.Array) -> jax.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +38,8 @@ from jaxdp.sampling.base import in_parts
 _PART = 256
 # Parts have a multiple of it as many examples. chosen: above the examples added up at a time
 _PADDING = 16
+# Entries of per-example gradients in memory at once, about. chosen: 64 MiB in float32
+_ENTRIES = 2**24
 
 
 def train(
@@ -63,7 +66,8 @@ def train(
             batch by batch. Or a function of indices that returns such a tree, one row an index.
         plan, optimizer: made by `dp.dpsgd.plan`; of optax, for the noisy mean gradient.
         key: of samples and noise; None: of the operating system.
-        part: number of per-example gradients in memory at once; None: by the expected batch.
+        part: number of per-example gradients in memory at once; None: by the expected batch and
+            their size, 2^24 numbers at most.
         every, callback: callback(steps made, params) after each `every` steps and the last one,
             with a third argument if thresholds adapt: those of the next step.
         path: of a checkpoint file. If it exists, the training resumes from it and ends the same,
@@ -94,9 +98,9 @@ def train(
     _require_host(params, data, key)
     require_parameters("params", params, plan)
     key = None if key is None else checked_key(key)
-    part = _part_of(float(plan.expected_batch)) if part is None else part
-    sizes = checks.positive_integer("part", part), checks.positive_integer("every", every)
-    options, read = _Options(*sizes, callback, progress), records_of(data, records)
+    part = None if part is None else checks.positive_integer("part", part)
+    options = _Options(part, checks.positive_integer("every", every), callback, progress)
+    read = records_of(data, records)
     with opened():
         return _run(loss, params, read, plan, optimizer, Checkpoint(path, plan, key), options)
 
@@ -104,7 +108,7 @@ def train(
 class _Options(NamedTuple):
     """Settings of a training beside its steps, as the arguments of `train`."""
 
-    part: int
+    part: int | None
     every: int
     callback: Callable[..., object] | None
     progress: bool | None
@@ -142,9 +146,10 @@ def _run(
     shapes = plan.shapes if plan.clip_quantile is None else (*plan.shapes, np.shape(plan.clips))
     zero = [jnp.asarray(np.zeros(shape)) for shape in shapes]
     part_sum, step = _part_sum(loss, plan), _step(plan, optimizer)
+    part = options.part or _part_of(float(plan.expected_batch), _entries(loss, params, read, plan))
     for made in shown(range(n_done + 1, plan.steps + 1), "steps", options.progress):
         total = zero
-        for indices, mask in zip(*in_parts(batch_of(made - 1), options.part), strict=True):
+        for indices, mask in zip(*in_parts(batch_of(made - 1), part), strict=True):
             total = part_sum(total, params, read(indices), mask, state[0].clips)
         params, state = step(params, state, total)
         if made % options.every == 0 or made == plan.steps:
@@ -205,11 +210,24 @@ def _part_sum(loss: Callable[[Any, Any], jax.Array], plan: Plan) -> Any:
     return shared_jit(part_sum)
 
 
-def _part_of(expected: float) -> int:
+def _entries(loss: Callable[[Any, Any], jax.Array], params: Any, read: Any, plan: Plan) -> int:
+    """Numbers of an example's gradient that are in memory: fewer than parameters with factors."""
+    entries = sum(plan.sizes)
+    if entries * _PART <= _ENTRIES:
+        return entries
+    found = jax.eval_shape(partial(gradients_of, loss), params, read(np.zeros(1, int)))
+    return sum(leaf.size for leaf in jax.tree.leaves(found))
+
+
+def _part_of(expected: float, entries: int) -> int:
     """Number of examples at a time: few parts hold most batches, and are padded by little."""
-    parts = max(1, round(expected / _PART))
+    most = max(1, _ENTRIES // max(1, entries))
+    if most < _PADDING:
+        return 2 ** (most.bit_length() - 1)
+    parts = max(1, round(expected / min(_PART, most)))
     likely = expected + 2.0 * math.sqrt(expected)
-    return _PADDING * math.ceil(likely / (parts * _PADDING))
+    size = _PADDING * math.ceil(likely / (parts * _PADDING))
+    return min(size, _PADDING * (most // _PADDING))
 
 
 def _step(plan: Plan, optimizer: optax.GradientTransformation) -> Any:

@@ -11,6 +11,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp import dpsgd
+from jaxdp.dpsgd.clipping import clipped_sums
 
 pytestmark = pytest.mark.float64
 
@@ -88,6 +89,38 @@ def test_a_group_of_many_parameters():
     for dtype in (np.float32, np.float64):
         require_within(plan, rng.standard_cauchy(20_000).astype(dtype))
         require_within(plan, np.full(20_000, 0.1, dtype=dtype))
+
+
+@pytest.mark.parametrize("clip", [1.0, math.nextafter(2.0, 0.0), math.nextafter(2.0, 3.0)])
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_entries_as_large_as_their_threshold(clip, sign):
+    """Their whole numbers of units reach 2^31, where int32 ends."""
+    plan = plan_of(np.zeros(1), clip)
+    (sums,) = clipped_sums(plan, [jnp.full((5, 1), 1e9 * sign)])
+    np.testing.assert_allclose(sums, 5.0 * sign * clip, rtol=2.0 ** (1 - BITS))
+    assert abs(Fraction(float(sums[0]))) <= 5 * Fraction(clip)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sums_are_the_same_bits_in_any_order_and_in_parts(dtype):
+    rng = np.random.default_rng(4)
+    plan = plan_of(np.zeros((6, 3)), 0.7)
+    batch = (rng.standard_cauchy((23, 6, 3)) * 0.2).astype(dtype)
+    whole = dpsgd.clip_groups(plan).update(jnp.asarray(batch), None)[0]
+    alone = [np.asarray(clipped(plan, row)) for row in batch]
+    for order in (np.arange(23)[::-1], rng.permutation(23)):
+        moved = dpsgd.clip_groups(plan).update(jnp.asarray(batch[order]), None)[0]
+        np.testing.assert_array_equal(moved, whole)
+        np.testing.assert_array_equal(sum(alone[i] for i in order), whole)
+
+
+def test_sums_write_no_gradients_in_float64():
+    """They took twice the memory of the gradients; an example at a time is written."""
+    shape = (200, 50)
+    plan = plan_of(np.zeros(shape), 1.0)
+    batch = jax.ShapeDtypeStruct((64, *shape), jnp.float32)
+    found = clipped_sums.lower(plan, [batch]).compile().memory_analysis()
+    assert found.temp_size_in_bytes < 64 * math.prod(shape) * 4 / 4
 
 
 @pytest.mark.parametrize("groups", ["leaf", "all"])

@@ -98,6 +98,26 @@ def test_a_part_holds_an_example(plan, part):
         train(plan, (FEATURES, LABELS), part=part)
 
 
+@pytest.mark.parametrize(("shape", "part"), [((2**20,), 16), ((4, 2**18), 48)])
+def test_parts_are_smaller_where_gradients_are_large(shape, part):
+    """2^24 numbers at a time: of a vector itself, of a dense layer the factors of its gradient."""
+    asked = []
+
+    def rows(indices):
+        asked.append(len(indices))
+        return np.ones((len(indices), 4), np.float32)
+
+    def loss(params, x):
+        return jnp.sum(x @ params if params.ndim == 2 else x[0] * params)
+
+    params = jnp.zeros(shape, jnp.float32)
+    known = {"sampling_prob": 1.0, "steps": 1, "dataset_size": 32, "release": "float"}
+    plan = dpsgd.plan(None, params, noise_multiplier=1.0, clip=1.0, **known)
+    key = jax.random.key(0)
+    dpsgd.train(loss, params, rows, plan, optax.sgd(0.5), key, records=32, progress=False)
+    assert asked[-1] == part
+
+
 def test_a_training_resumes_from_a_file_or_a_function(plan, tmp_path):
     def stops(made, params):
         raise KeyboardInterrupt
