@@ -147,3 +147,13 @@ def test_floating_point_noise_is_asked_for_by_name(family):
     expected = 3.0 + made.scales[0] * draw(now, (5,), dtype=jnp.float64)
     mean, _ = noising.update(jnp.full(5, 3.0), state)
     np.testing.assert_array_equal(mean, expected / made.expected_batch)
+
+
+@pytest.mark.long
+def test_an_accelerator_draws_the_same_from_several_keys_at_a_time(monkeypatch):
+    keys, fine = jax.random.split(jax.random.key(4), 3), jnp.full(3, 2.0**-30)
+    draw = lattice._drawn.__wrapped__  # without its program
+    one_by_one = draw(dp.Gaussian(1.0), keys, fine, 64)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(lattice, "_KEYS", 2)
+    np.testing.assert_array_equal(draw(dp.Gaussian(1.0), keys, fine, 64), one_by_one)
