@@ -159,13 +159,13 @@ class Chunks:
 
     def __init__(self, records: Records, plan: Any, progress: bool | None, held: Held):
         names, numbers = set[str](), set[str]()
-        for entry in (query.entry for query in plan.queries):
-            for name in entry.columns:
-                key = "column" if name == entry.column else "column of cells"
-                records.require(name, f"{entry.where}: {key}")
-            names.update(entry.columns)
-            numbers.update({entry.column} - {None} if entry.statistic != "count" else ())
-            numbers.update(cells.column for cells in entry.cells if "numbers" in cells.kinds)
+        for query in plan.queries:
+            for name in query.columns:
+                key = "column" if name == query.column else "column of cells"
+                records.require(name, f"{query.where}: {key}")
+            names.update(query.columns)
+            numbers.update({query.column} - {None} if query.statistic != "count" else ())
+            numbers.update(cells.column for cells in query.cells if "numbers" in cells.kinds)
         if plan.person is not None:
             records.require(plan.person, "plan: person")
             names.add(plan.person)
@@ -241,7 +241,7 @@ def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "jointly": plan.jointly,
         **numbers,
         "relation": "add_remove",
-        "thresholds": {plan.queries[i].entry.name: x for i, x in plan.thresholds().items()},
+        "thresholds": {plan.queries[i].name: x for i, x in plan.thresholds().items()},
         "guarantee": (
             f"{kind}, all numbers together, for {whose} added or removed; the plan is public"
         ),
@@ -256,13 +256,13 @@ def _expected(plan: Any, records: int | None) -> tuple[dict[str, Any], str]:
         raise ValueError(f"--records must be 1 or more, got {records}")
     rows = []
     errors = plan.expected_errors()
-    for i, entry in enumerate(query.entry for query in plan.queries):
-        error = errors[entry.name]
-        if entry.statistic == "mean" and records is not None:
+    for i, query in enumerate(plan.queries):
+        error = errors[query.name]
+        if query.statistic == "mean" and records is not None:
             error = error_of_mean(plan, i, records)
         numbers = {name: float(value) for name, value in vars(error).items()}
-        rows.append({"name": entry.name, "noise": entry.noise, **numbers})
-    kinds, report = {q.entry.statistic for q in plan.queries}, _report(plan, rows)
+        rows.append({"name": query.name, "noise": query.noise, **numbers})
+    kinds, report = {q.statistic for q in plan.queries}, _report(plan, rows)
     note = ""
     if "mean" in kinds and records is None:
         note += "\nof a mean: the errors of its sum, to be divided by the number of records"

@@ -34,10 +34,9 @@ from jaxdp.mechanism import Mechanism
 from jaxdp.released import size_error
 from jaxdp.tables.cells import MOST_CELLS
 from jaxdp.tables.fields import LARGEST_LEVEL, flag_of, number_of, one_of, require_known, text_of
-from jaxdp.tables.keys import entries_of, zone_of
-from jaxdp.tables.margins import families_of, shown
+from jaxdp.tables.keys import queries_of
 from jaxdp.tables.people import person_of
-from jaxdp.tables.query import LATTICE_STEP, Query, error_of, mechanism_of, moves_of, query_of
+from jaxdp.tables.query import LATTICE_STEP, Query, error_of, mechanism_of, shown, with_moves
 from jaxdp.tables.unknown import threshold_of
 
 # Least probability that one of many bars misses. chosen: far above the rounding of levels near 1
@@ -84,10 +83,9 @@ class TablePlan(NamedTuple):
     @property
     def miss(self) -> float:
         """The probability that the bar of one row misses: by the union bound if jointly."""
-        entries = [query.entry for query in self.queries]
         rows = sum(
-            math.prod(len(c.names) for c in cells) * (len(entries[i].probabilities) or 1)
-            for i, cells in shown(entries)
+            math.prod(len(c.names) for c in cells) * (len(self.queries[i].probabilities) or 1)
+            for i, cells in shown(self.queries)
         )
         return (1.0 - self.level) / (rows if self.jointly else 1)
 
@@ -95,19 +93,18 @@ class TablePlan(NamedTuple):
         """`expected_error` of each statistic by name, in its column's unit; of a mean, its sum's.
 
         No record is read. The error of a mean is about the error of its sum over the number of
-        records. Errors are of the numbers as released, before tables are made consistent. Of
-        quantiles they are bounds on the errors of ranks, in records.
+        records. Of quantiles they are bounds on the errors of ranks, in records.
         """
         pairs, level = zip(self.queries, self.mechanisms, strict=True), 1.0 - self.miss
-        return {query.entry.name: error_of(query, m, level) for query, m in pairs}
+        return {query.name: error_of(query, m, level) for query, m in pairs}
 
     def thresholds(self) -> dict[int, int]:
         """Least published counts, by index of the statistics whose categories are unknown."""
         found = {}
         for i, (query, mechanism) in enumerate(zip(self.queries, self.mechanisms, strict=True)):
-            delta = query.entry.unknown_delta
+            delta = query.unknown_delta
             if delta is not None and isinstance(mechanism, Mechanism):
-                found[i] = threshold_of(mechanism, (query.rows, query.cells), delta)
+                found[i] = threshold_of(mechanism, (query.rows, query.moved), delta)
         return found
 
 
@@ -138,11 +135,10 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
         a whole number of units: a `unit` that makes it a quarter larger raises `ValueError`.
 
     A mean is the sum of values less the middle of their bounds over the noisy count, which the plan
-    must hold, for each cell. Tables of one statistic that are margins of one another are made
-    consistent if every column that they do not share has a cell of all others. Keys that are
-    unknown, missing or out of range raise `ValueError` with their name, and so does a budget that
-    nothing meets. Noise is sampled within 2^-64 of its law in total variation: delta must be at
-    least about 1e-17, and with `rho` the guarantee states this error beside it.
+    must hold, for each cell. Margins are sums of the cells of their table. Keys that are unknown,
+    missing or out of range raise `ValueError` with their name, and so does a budget that nothing
+    meets. Noise is sampled within 2^-64 of its law in total variation: delta must be at least about
+    1e-17, and with `rho` the guarantee states this error beside it.
 
     >>> import jaxdp as dp
     >>> count = {"statistic": "count", "noise": "discrete_laplace"}
@@ -155,32 +151,21 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     """
     require_known("plan", plan, _KEYS)
     level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=LARGEST_LEVEL)
-    queries = _queries(plan)
+    person = person_of(plan)
+    queries = with_moves(queries_of(plan), *person[1:])
     mechanisms, guarantee, loss = _calibrated(plan, queries)
     jointly, ledger = flag_of("plan", plan, "jointly"), text_of("plan", plan, "ledger")
     name = text_of("plan", plan, "name") or "table"
     sha256 = sha256_of(json.dumps(plan, sort_keys=True, default=str).encode())
-    rest = (level, jointly, ledger, loss, name, sha256, *person_of(plan))
+    rest = (level, jointly, ledger, loss, name, sha256, *person)
     made = TablePlan(queries, mechanisms, guarantee, *rest)
-    if any(q.entry.unknown_delta is not None for q in queries) and made.jointly:
+    if any(q.unknown_delta is not None for q in queries) and made.jointly:
         raise ValueError(
             "plan: unknown_delta must stand without jointly, as the number of rows is not known"
         )
     if not made.miss >= _LEAST_MISS:
         raise ValueError(f"plan: level must be lower for so many rows jointly, got {level}")
     return made
-
-
-def _queries(plan: Mapping[str, Any]) -> tuple[Query, ...]:
-    """The statistics of a plan in whole units."""
-    entries = entries_of(plan, ALLOCATED, zone_of(plan))
-    _, rows, max_cells = person_of(plan)
-    families = {i: members for members in families_of(entries) for i in members}
-    moves = moves_of(entries, rows, max_cells)
-    return tuple(
-        query_of(entry, len(families[i]) == 1, move)
-        for i, (entry, move) in enumerate(zip(entries, moves, strict=True))
-    )
 
 
 def _calibrated(
@@ -194,8 +179,8 @@ def _calibrated(
         raise ValueError(f"plan: the budget must be one that some noise meets, got {guarantee}")
     mechanisms = tuple(
         ExponentialMechanism(q.base / multiplier)
-        if q.entry.probabilities
-        else mechanism_of(q.entry.noise, multiplier * q.base, q.sensitivity, q.rows)
+        if q.probabilities
+        else mechanism_of(q.noise, multiplier * q.base, q.sensitivity, q.rows)
         for q in queries
     )
     return mechanisms, guarantee, _loss(queries, xp.asarray(multiplier))
@@ -205,13 +190,13 @@ def _batches(
     queries: tuple[Query, ...], multiplier: Reals
 ) -> Iterator[tuple[Mechanism | ExponentialMechanism, np.ndarray]]:
     """All statistics, one batch for each kind of noise, and in how many runs neighbours differ."""
-    chosen = [query for query in queries if query.entry.probabilities]
+    chosen = [query for query in queries if query.probabilities]
     if chosen:
         bases = xp.asarray([query.base for query in chosen])
         runs = np.array([float(query.runs) for query in chosen])
         yield ExponentialMechanism(bases / multiplier[..., None]), runs
     for noise in ALLOCATED:
-        of_noise = [q for q in queries if q.entry.noise == noise and q not in chosen]
+        of_noise = [q for q in queries if q.noise == noise and q not in chosen]
         if of_noise:
             scales = multiplier[..., None] * xp.asarray([query.base for query in of_noise])
             units, rows = [q.sensitivity for q in of_noise], [q.rows for q in of_noise]
@@ -242,8 +227,8 @@ def _budget(
 
     The sampling error includes the labels of one person where categories are unknown.
     """
-    hidden = [q.entry.unknown_delta for q in queries if q.entry.unknown_delta is not None]
-    cells = sum(math.prod(query.entry.shape) * query.draws for query in queries)
+    hidden = [q.unknown_delta for q in queries if q.unknown_delta is not None]
+    cells = sum(math.prod(query.shape) * query.draws for query in queries)
     # The sum and the product are rounded by much less than a millionth.
     error = float(size_error(cells + MOST_CELLS * len(hidden), LATTICE_STEP)) + sum(hidden)
     accounting = one_of("plan", {"accounting": "exact", **plan}, "accounting", ("exact", "zcdp"))

@@ -56,15 +56,12 @@ _WEIGHT_BITS, _FLOOR, _WORDS = 128, 2**40, 7
 _SLACK = 2.0**-37
 
 
-def probabilities_of(place: str, table: Mapping[str, Any]) -> tuple[Fraction, ...]:
+def probabilities_of(place: str, table: Mapping[str, Any], key: str) -> tuple[Fraction, ...]:
     """The probabilities of the quantiles, as they are written: 0.1 is a tenth."""
-    given = table.get("probabilities", [0.5])
+    given = table[key]
     listed = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
-    found = []
-    for value in listed:
-        key = {"probabilities": value}
-        number = number_of(place, key, "probabilities", lower=0.0, upper=1.0)
-        found.append(Fraction(repr(number)))
+    numbers = (number_of(place, {key: x}, key, lower=0.0, upper=1.0) for x in listed)
+    found = [Fraction(repr(number)) for number in numbers]
     if not found or any(x >= y for x, y in itertools.pairwise(found)):
         raise ValueError(f"{place}: probabilities must increase, got {given!r}")
     if not 0 < found[0] <= found[-1] < 1 or any(q.denominator > _MOST_PARTS for q in found):

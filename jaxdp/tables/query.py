@@ -9,8 +9,9 @@ bound or less.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from jaxdp.mechanism import Mechanism
 from jaxdp.noise.lattice_draws import unit_of
 from jaxdp.released import BITS
 from jaxdp.tables.cells import Cells
-from jaxdp.tables.keys import Entry
+from jaxdp.tables.missing import DROP, Missing
 from jaxdp.tables.quantiles import DRAWS, rank_error, steps_of
 
 # Bits of a bound in units. chosen: a hundred million records add up below 2^53
@@ -42,24 +43,63 @@ LATTICE_STEP = 2.0**-BITS
 
 
 class Query(NamedTuple):
-    """Statistic in whole units: its terms, its sensitivity to one record, and its noise.
+    """Checked statistic of a plan in whole units; `where` names it in errors.
+
+    column: of the values, None for counts of records. cells: by column, of the groups; none if the
+    statistic is of all records. margins: sums over some or all of the columns are wanted, too.
+    bounds: public, of the values. missing: "drop", the number of a missing value, or None: raise.
+    probabilities: of the quantiles; unknown_delta: of a count by categories that the records bring,
+    else None. given_unit: None if the plan gives none.
 
     Values are clipped to [lower, upper], the bounds or a few ulps within. `middle` is subtracted
-    from each. A record moves the sum by at most `sensitivity` units; neighbours differ by `rows`
-    records in each of `cells` cells, as `tables.people` has it. is_whole: the noisy number is
-    whole, by rounding if the noise is continuous; True for counts that are released as they are.
+    from each. A record moves the sum by at most `sensitivity` units. base: the scale of the noise
+    over the common multiplier, in units; of quantiles epsilon times it. Neighbours differ by `rows`
+    records in each of `moved` cells, as `tables.people` has it.
     """
 
-    entry: Entry
-    unit: Fraction
-    middle: float
-    lower: float
-    upper: float
-    sensitivity: int
-    base: float  # the scale over the common multiplier, in units; of quantiles epsilon times it
-    is_whole: bool
-    rows: int
-    cells: int
+    where: str
+    name: str
+    statistic: str
+    column: str | None
+    cells: tuple[Cells, ...]
+    margins: bool
+    bounds: tuple[float, float]
+    missing: Missing
+    noise: str
+    weight: float
+    scale: float | None
+    probabilities: tuple[Fraction, ...]
+    unknown_delta: float | None
+    given_unit: Fraction | None
+    unit: Fraction = Fraction(1)
+    middle: float = 0.0
+    lower: float = 0.0
+    upper: float = 1.0
+    sensitivity: int = 1
+    base: float = 1.0
+    rows: int = 1
+    moved: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Numbers of cells by column."""
+        return tuple(len(cells.names) for cells in self.cells)
+
+    @property
+    def unknown_columns(self) -> tuple[str, ...]:
+        """The column whose labels are the cells, if the records bring them."""
+        return () if self.unknown_delta is None or self.column is None else (self.column,)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads."""
+        own = () if self.column is None else (self.column,)
+        return (*own, *(cells.column for cells in self.cells))
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the noisy number is whole, by rounding if the noise is continuous."""
+        return self.statistic == "count" or MEMBERS[self.noise].on_integers
 
     @property
     def points(self) -> int:
@@ -69,12 +109,50 @@ class Query(NamedTuple):
     @property
     def draws(self) -> int:
         """Number of the mechanism's runs in a cell."""
-        return DRAWS * len(self.entry.probabilities) or 1
+        return DRAWS * len(self.probabilities) or 1
 
     @property
     def runs(self) -> int:
         """Number of the mechanism's runs in which neighbours differ."""
-        return self.draws * self.cells
+        return self.draws * self.moved
+
+    def is_number_in(self, count: Query) -> bool:
+        """True if `count`, or a margin of it, is the number of values in each cell.
+
+        Summed over a column, its cells are all records if one of them is the cell of all others.
+        """
+        if count.statistic != "count":
+            return False
+        if count.column != (self.column if self.missing == DROP else None):
+            return False
+        more = [cells for cells in count.cells if cells not in self.cells]
+        return all(c in count.cells for c in self.cells) and all(c.has_other for c in more)
+
+
+def name_of(statistic: str, column: str | None, cells: Sequence[Cells]) -> str:
+    """The name of a table: "mean of age by region, sex"."""
+    of = "" if column is None else f" of {column}"
+    by = f" by {', '.join(c.column for c in cells)}" if cells else ""
+    return f"{statistic}{of}{by}"
+
+
+def shown(queries: Sequence[Query]) -> Iterator[tuple[int, tuple[Cells, ...]]]:
+    """The tables to show, as statistics and columns: margins that are wanted, each table once."""
+    seen = {_table(query, query.cells) for query in queries}
+    for i, query in enumerate(queries):
+        yield i, query.cells
+        for size in reversed(range(len(query.cells) if query.margins else 0)):
+            for margin in itertools.combinations(query.cells, size):
+                if (table := _table(query, margin)) not in seen:
+                    seen.add(table)
+                    yield i, margin
+
+
+def _table(query: Query, cells: tuple[Cells, ...]) -> Hashable:
+    """What a table counts or sums: cells of columns without a cell of all others drop records."""
+    partial = frozenset(c for c in query.cells if not c.has_other)
+    kind = query.statistic, query.column, query.bounds, query.missing
+    return (*kind, query.unknown_delta, partial, frozenset(cells))
 
 
 def error_of(
@@ -90,7 +168,7 @@ def error_of(
     noise, unit = mechanism.noise, float(query.unit)
     fine = 0.0 if noise.on_integers else LATTICE_STEP * unit_of(noise)
     error = expected_error(mechanism, level, fine)
-    half_width = error.half_width + (0.0 if query.entry.statistic == "count" else 0.5)
+    half_width = error.half_width + (0.0 if query.statistic == "count" else 0.5)
     if step_of(query, mechanism) is not None:
         # The exact count is whole, so that the rounded noise is its error.
         half_width = xp.floor(half_width + 0.5)
@@ -100,9 +178,7 @@ def error_of(
 
 def rank_errors(query: Query, mechanism: ExponentialMechanism, miss: float) -> list[ExpectedError]:
     """Bounds on the errors of the ranks of each quantile, in records."""
-    return [
-        rank_error(mechanism, q, query.rows, query.points, miss) for q in query.entry.probabilities
-    ]
+    return [rank_error(mechanism, q, query.rows, query.points, miss) for q in query.probabilities]
 
 
 def step_of(query: Query, mechanism: Mechanism) -> float | None:
@@ -110,71 +186,60 @@ def step_of(query: Query, mechanism: Mechanism) -> float | None:
     return 1.0 if query.is_whole and not mechanism.noise.on_integers else None
 
 
-def query_of(entry: Entry, is_alone: bool, moves: tuple[int, int]) -> Query:
-    """The statistic in whole units; `is_alone`: no other table is made consistent with it.
-
-    moves: of how many records and cells neighbours differ.
-    """
-    is_whole = MEMBERS[entry.noise].on_integers
-    if entry.probabilities:
-        unit = steps_of(entry.where, (entry.lower, entry.upper), entry.unit)
-        bounds = 0.0, entry.lower, entry.upper
+def in_units(query: Query) -> Query:
+    """The statistic with its unit, sensitivity, clips and scale."""
+    lower, upper = query.bounds
+    if query.probabilities:
+        unit = steps_of(query.where, query.bounds, query.given_unit)
         # Of the exponential mechanism, whose rho is then about that of a Gaussian of this weight.
-        return Query(entry, unit, *bounds, 1, 2.0 * entry.weight, False, *moves)
-    if entry.statistic == "count":
-        base = 1.0 / entry.weight if entry.scale is None else entry.scale
-        return Query(entry, Fraction(1), 0.0, 0.0, 1.0, 1, base, is_whole or is_alone, *moves)
-    lower, upper = entry.lower, entry.upper
-    middle = 0.5 * lower + 0.5 * upper if entry.statistic == "mean" else 0.0
-    unit, bound = _unit(entry, middle), _bound(lower, upper, middle)
+        return query._replace(unit=unit, lower=lower, upper=upper, base=2.0 * query.weight)
+    if query.statistic == "count":
+        return query._replace(base=1.0 / query.weight if query.scale is None else query.scale)
+    middle = 0.5 * lower + 0.5 * upper if query.statistic == "mean" else 0.0
+    bound = max(Fraction(upper) - Fraction(middle), Fraction(middle) - Fraction(lower))
+    unit = query.given_unit or _usual_unit(query.noise, bound)
     sensitivity = math.ceil(bound / unit * (1 - _SLACK))
     if sensitivity * unit > _LARGEST_WASTE * bound:
         raise ValueError(
-            f"{entry.where}: unit must be at most {float(bound) / 4:.3g} or divide "
+            f"{query.where}: unit must be at most {float(bound) / 4:.3g} or divide "
             f"{float(bound):g}, the largest distance of a bound to {middle:g}, got {float(unit):g}"
         )
     if sensitivity > _MOST_UNITS:
         raise ValueError(
-            f"{entry.where}: unit must be at least {float(bound / _MOST_UNITS):.1g} at these "
+            f"{query.where}: unit must be at least {float(bound / _MOST_UNITS):.1g} at these "
             f"bounds, got {float(unit):g}"
         )
     while Fraction(upper) - Fraction(middle) > sensitivity * unit:
         upper = math.nextafter(upper, -math.inf)
     while Fraction(middle) - Fraction(lower) > sensitivity * unit:
         lower = math.nextafter(lower, math.inf)
-    base = sensitivity / entry.weight if entry.scale is None else entry.scale / float(unit)
-    return Query(entry, unit, middle, lower, upper, sensitivity, base, is_whole, *moves)
+    base = sensitivity / query.weight if query.scale is None else query.scale / float(unit)
+    clips = {"middle": middle, "lower": lower, "upper": upper}
+    return query._replace(unit=unit, sensitivity=sensitivity, base=base, **clips)
 
 
-def _bound(lower: float, upper: float, middle: float) -> Fraction:
-    """The largest distance of a value to the middle, exact."""
-    return max(Fraction(upper) - Fraction(middle), Fraction(middle) - Fraction(lower))
-
-
-def _unit(entry: Entry, middle: float) -> Fraction:
-    """The unit of a sum: the plan's, else 1 for discrete noise, else far below the bound."""
-    if entry.unit is not None:
-        return entry.unit
-    if MEMBERS[entry.noise].on_integers:
+def _usual_unit(noise: str, bound: Fraction) -> Fraction:
+    """The unit of a sum without one: 1 for discrete noise, else far below the bound."""
+    if MEMBERS[noise].on_integers:
         return Fraction(1)
-    bound = float(_bound(entry.lower, entry.upper, middle))
-    return Fraction(2) ** (math.frexp(bound)[1] - 1 - _UNIT_BITS)
+    return Fraction(2) ** (math.frexp(float(bound))[1] - 1 - _UNIT_BITS)
 
 
-def moves_of(
-    entries: Sequence[Entry], rows: int, max_cells: int | None
-) -> Iterator[tuple[int, int]]:
-    """For each statistic the records and the cells that neighbours differ by: `tables.people`."""
-    own = [{*entry.cells, *entry.unknown_columns} for entry in entries]
+def with_moves(queries: Sequence[Query], rows: int, max_cells: int | None) -> tuple[Query, ...]:
+    """The statistics with the records and cells that neighbours differ by: `tables.people`."""
+    own = [{*query.cells, *query.unknown_columns} for query in queries]
     finest = set[Cells | str]().union(*own)
-    for entry, columns in zip(entries, own, strict=True):
+    found = []
+    for query, columns in zip(queries, own, strict=True):
         if max_cells is None:
-            yield rows, 1
+            query = query._replace(rows=rows)
         elif columns == finest:
-            most = max_cells if entry.unknown_columns else math.prod(entry.shape)
-            yield rows, min(max_cells, most)
+            most = max_cells if query.unknown_columns else math.prod(query.shape)
+            query = query._replace(rows=rows, moved=min(max_cells, most))
         else:
-            yield rows * max_cells, 1
+            query = query._replace(rows=rows * max_cells)
+        found.append(query)
+    return tuple(found)
 
 
 def mechanism_of(

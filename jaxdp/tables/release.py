@@ -72,10 +72,9 @@ def release(
             the ledger that the plan names, if any.
 
     Returns:
-        A `ReleasedTable`. Noisy counts may be negative, and are whole numbers unless tables were
-        made consistent. A mean is clipped to its bounds; its half width follows from half widths of
-        sum and count, each at half of the level's complement, and is at most the distance of the
-        bounds.
+        A `ReleasedTable`. Noisy counts are whole numbers, and may be negative. A mean is clipped to
+        its bounds; its half width follows from half widths of sum and count, each at half of the
+        level's complement, and is at most the distance of the bounds.
 
     Values are clipped to the bounds; records in no category, with missing labels too, are left out
     unless the plan has a cell for them. Missing columns, other lengths, types that no category has
@@ -188,7 +187,7 @@ def _noisy(plan: TablePlan, index: int, sums: list[int], key: Key) -> list[float
         counts = np.array(sums, np.int64).reshape(-1, query.points)
         ranks = [float(x.half_width) for x in rank_errors(query, mechanism, plan.miss)]
         drawing = float(mechanism.epsilon_bound), key
-        points = drawn(counts, query.entry.probabilities, ranks, query.rows, drawing)
+        points = drawn(counts, query.probabilities, ranks, query.rows, drawing)
         return points.ravel().astype(np.float64).tolist()
     if not sums:  # no label
         return []

@@ -1,4 +1,4 @@
-"""Rows of a released table: consistent numbers, margins and means, with their half widths.
+"""Rows of a released table: numbers, margins and means, with their half widths.
 
 All of it is computed from noisy numbers and the plan.
 """
@@ -18,17 +18,12 @@ from jaxdp._core.namespace import xp
 from jaxdp.design.expected_error import ExpectedError
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.mechanism import Mechanism
-from jaxdp.noise.base import Noise
 from jaxdp.tables.cells import Cells
-from jaxdp.tables.error_bars import Term, half_width
-from jaxdp.tables.keys import is_number_of, name_of
-from jaxdp.tables.margins import Family, families_of, shown
+from jaxdp.tables.error_bars import NoiseSum, half_width
 from jaxdp.tables.plan import TablePlan
 from jaxdp.tables.quantiles import DRAWS, intervals
-from jaxdp.tables.query import error_of, rank_errors
+from jaxdp.tables.query import Query, error_of, name_of, rank_errors, shown
 
-# Variances that numbers are weighted by, in units. chosen: no ratio of two overflows
-_LEAST_VARIANCE = 1e-100
 # Digits of half widths: of means and quantiles, and of numbers that add up. chosen: rounding makes
 # half widths .15 % larger, and sums of cells differ from their margins by a millionth of them
 _DIGITS, _DIGITS_OF_SUMS = 4, 7
@@ -59,34 +54,28 @@ def rows_of(
 
     labels: by index of the statistics whose categories the records bring.
     """
-    entries, thresholds = [query.entry for query in plan.queries], plan.thresholds()
-    apart = {i for i, entry in enumerate(entries) if entry.probabilities} | thresholds.keys()
-    values = [
-        np.zeros(0) if i in apart else _in_column_units(plan, i, numbers)
-        for i, numbers in enumerate(noisy)
-    ]
-    families = _families(plan, {*range(len(entries))} - apart)
-    for index, cells in shown(entries):
-        entry = entries[index]
+    thresholds = plan.thresholds()
+    for index, cells in shown(plan.queries):
+        query = plan.queries[index]
         if index in thresholds:
             yield from _of_labels(plan, index, labels[index], noisy[index])
             continue
-        if index in apart:
+        if query.probabilities:
             yield from _of_quantiles(plan, index, noisy[index])
             continue
-        is_own = cells == entry.cells
-        name = entry.name if is_own else name_of(entry.statistic, entry.column, cells)
-        if entry.statistic == "mean":
-            table, widths = _means(plan, values, families, index, cells)
+        is_own = cells == query.cells
+        name = query.name if is_own else name_of(query.statistic, query.column, cells)
+        if query.statistic == "mean":
+            table, widths = _means(plan, noisy, index, cells)
         else:
-            table = _estimate(families[index], values, cells)
-            widths = np.full(table.shape, width_of(plan, families[index], cells, plan.miss))
+            table = _summed(query, noisy[index], cells)
+            widths = np.full(table.shape, width_of(plan, index, cells, plan.miss))
         for names_of_cell, value, width in zip(_names(cells), table.flat, widths.flat, strict=True):
             cell = dict(zip((c.column for c in cells), names_of_cell, strict=True))
             category = ", ".join(names_of_cell) if cells else None
             number = float(value), float(width)
-            if entry.statistic == "mean":
-                number = _known(*number, _place(width, _DIGITS), (entry.lower, entry.upper))
+            if query.statistic == "mean":
+                number = _known(*number, _place(width, _DIGITS), query.bounds)
             else:
                 number = _rounded(*number, _place(width, _DIGITS_OF_SUMS))
             yield TableRow(name, category, *number, cell)
@@ -96,28 +85,28 @@ def _of_labels(
     plan: TablePlan, index: int, labels: Sequence[str], noisy: Sequence[float]
 ) -> Iterator[TableRow]:
     """The labels whose noisy counts are the threshold or more."""
-    entry, threshold = plan.queries[index].entry, plan.thresholds()[index]
-    error = error_of(plan.queries[index], plan.mechanisms[index], 1.0 - plan.miss)
+    query, threshold = plan.queries[index], plan.thresholds()[index]
+    error = error_of(query, plan.mechanisms[index], 1.0 - plan.miss)
     for label, value in zip(labels, noisy, strict=True):
         if value >= threshold:
-            cell = {str(entry.column): label}
-            yield TableRow(entry.name, label, float(value), float(error.half_width), cell)
+            cell = {str(query.column): label}
+            yield TableRow(query.name, label, float(value), float(error.half_width), cell)
 
 
 def _of_quantiles(plan: TablePlan, index: int, points: Sequence[float]) -> Iterator[TableRow]:
     """The quantiles of each cell, with half widths that reach both ends of their intervals."""
     query, mechanism = plan.queries[index], plan.mechanisms[index]
     assert isinstance(mechanism, ExponentialMechanism)
-    entry, levels = query.entry, query.entry.probabilities
+    levels = query.probabilities
     ranks = [float(error.half_width) for error in rank_errors(query, mechanism, plan.miss)]
     by_cell = np.array(points, np.int64).reshape(-1, len(levels), DRAWS)
     found = intervals(by_cell, (query.lower, query.upper), query.unit, ranks)
-    for names, (values, widths) in zip(_names(entry.cells), found, strict=True):
-        cell = dict(zip((c.column for c in entry.cells), names, strict=True))
+    for names, (values, widths) in zip(_names(query.cells), found, strict=True):
+        cell = dict(zip((c.column for c in query.cells), names, strict=True))
         place = _place(min(widths), _DIGITS)  # one for all, so that they increase
         for level, value, width in zip(levels, values, widths, strict=True):
-            name = f"{entry.name}, {float(level):g}"
-            number = _known(float(value), float(width), place, (entry.lower, entry.upper))
+            name = f"{query.name}, {float(level):g}"
+            number = _known(float(value), float(width), place, query.bounds)
             yield TableRow(name, ", ".join(names) or None, *number, cell)
 
 
@@ -153,64 +142,29 @@ def _names(cells: Sequence[Cells]) -> Iterator[tuple[str, ...]]:
     return itertools.product(*(c.names for c in cells))
 
 
-def width_of(plan: TablePlan, family: Family, cells: tuple[Cells, ...], miss: float) -> float:
+def width_of(plan: TablePlan, index: int, cells: tuple[Cells, ...], miss: float) -> float:
     """The half width of every number of a table, released or a margin, in the column's unit."""
-    first = family.members[0]
-    if len(family.members) == 1 and cells == family.tables[0]:
-        return float(error_of(plan.queries[first], plan.mechanisms[first], 1.0 - miss).half_width)
-    terms, rounding = [], 0.0
-    for member, weight, count in family.weights(cells):
-        query, size = plan.queries[member], abs(weight) * float(plan.queries[member].unit)
-        # Equal weights are equal to the last bit, where they are 1.
-        size = round(size / float(query.unit)) * float(query.unit) if _is_one(weight) else size
-        terms.append(Term(_noise(plan, member), query.is_whole, size, count))
-        rounding = rounding + (0.0 if query.entry.statistic == "count" else 0.5 * size * count)
-    return half_width(terms, miss) + rounding
-
-
-def _is_one(weight: float) -> bool:
-    return abs(abs(weight) - 1.0) < 1e-9
-
-
-def _noise(plan: TablePlan, index: int) -> Noise:
-    """The noise of a count, a sum or a mean."""
-    mechanism = plan.mechanisms[index]
+    query, mechanism = plan.queries[index], plan.mechanisms[index]
+    count = _summed_cells(query, cells)
+    if count == 1:
+        return float(error_of(query, mechanism, 1.0 - miss).half_width)
     assert isinstance(mechanism, Mechanism)
-    return mechanism.noise
+    rounding = 0.0 if query.statistic == "count" else 0.5 * count
+    units = half_width(NoiseSum(mechanism.noise, query.is_whole, count), miss) + rounding
+    return units * float(query.unit)
 
 
-def _families(plan: TablePlan, wanted: set[int]) -> dict[int, Family]:
-    """The tables that the wanted ones are made consistent with, by index."""
-    tables = families_of([query.entry for query in plan.queries])
-    together = [members for members in tables if wanted & {*members}]
-    return {i: _family(plan, members) for members in together for i in members}
+def _summed_cells(query: Query, cells: tuple[Cells, ...]) -> int:
+    """Number of cells that a cell of the margin is the sum of."""
+    return math.prod(len(c.names) for c in query.cells if c not in cells)
 
 
-def _family(plan: TablePlan, members: tuple[int, ...]) -> Family:
-    tables = tuple(plan.queries[i].entry.cells for i in members)
-    variances = (
-        float(plan.queries[i].unit) ** 2 * max(float(_noise(plan, i).variance()), _LEAST_VARIANCE)
-        for i in members
-    )
-    return Family(members, tables, tuple(variances))
-
-
-def _in_column_units(plan: TablePlan, index: int, noisy: Sequence[float]) -> np.ndarray:
-    """Noisy numbers of units in the column's unit, by cell."""
-    query = plan.queries[index]
-    numbers = [float(Fraction(x) * query.unit) for x in noisy]
-    return np.array(numbers).reshape(query.entry.shape)
-
-
-def _estimate(family: Family, values: Sequence[np.ndarray], cells: tuple[Cells, ...]) -> np.ndarray:
-    """The consistent table of some columns; sums of cells are exact where nothing else is known."""
-    if len(family.members) == 1:
-        (table,) = family.tables
-        sums = values[family.members[0]]
-        return np.asarray(
-            np.sum(sums, axis=tuple(i for i, c in enumerate(table) if c not in cells))
-        )
-    return family.estimate([values[i] for i in family.members], cells)
+def _summed(query: Query, noisy: Sequence[float], cells: tuple[Cells, ...]) -> np.ndarray:
+    """The table or a margin of it in the column's unit, from noisy numbers of units by cell."""
+    numbers = np.array([float(Fraction(x) * query.unit) for x in noisy]).reshape(query.shape)
+    kept = [c for c in query.cells if c in cells]
+    sums = np.sum(numbers, axis=tuple(i for i, c in enumerate(query.cells) if c not in cells))
+    return np.asarray(np.transpose(sums, [kept.index(c) for c in cells]))
 
 
 def error_of_mean(plan: TablePlan, index: int, records: int) -> ExpectedError:
@@ -219,16 +173,15 @@ def error_of_mean(plan: TablePlan, index: int, records: int) -> ExpectedError:
     It is that of a mean at one of its bounds, where it is the largest. The deviations are those of
     the ratio to first order.
     """
-    entries = [query.entry for query in plan.queries]
-    entry, counted = entries[index], _number_of(plan, index)
-    size, reach = records / math.prod(entry.shape), 0.5 * (entry.upper - entry.lower)
-    families = _families(plan, {index, counted})
-    widths = _widths_of_mean(plan, families, index, entry.cells)
+    query, counted = plan.queries[index], _number_of(plan, index)
+    size = records / math.prod(query.shape)
+    reach = 0.5 * (query.bounds[1] - query.bounds[0])
+    widths = _widths_of_mean(plan, index, query.cells)
     _, width = _ratio(np.array(size * reach), np.array(size), widths)
     total, count = (
         error_of(plan.queries[i], plan.mechanisms[i], 1.0 - plan.miss) for i in (index, counted)
     )
-    summed = math.prod(entries[counted].shape) / math.prod(entry.shape)
+    summed = _summed_cells(plan.queries[counted], query.cells)
     parts = total.standard_deviation, reach * math.sqrt(summed) * count.standard_deviation
     deviation = math.hypot(*map(float, parts)) / size
     mean = (float(total.mean_absolute) + reach * summed * float(count.mean_absolute)) / size
@@ -236,17 +189,22 @@ def error_of_mean(plan: TablePlan, index: int, records: int) -> ExpectedError:
 
 
 def _number_of(plan: TablePlan, index: int) -> int:
-    """The index of the count that a mean is divided by."""
-    entry = plan.queries[index].entry
-    return next(i for i, query in enumerate(plan.queries) if is_number_of(entry, query.entry))
+    """The index of the count that a mean is divided by: the one with the least noise."""
+    query = plan.queries[index]
+
+    def variance(i: int) -> float:
+        mechanism = plan.mechanisms[i]
+        assert isinstance(mechanism, Mechanism)
+        return _summed_cells(plan.queries[i], query.cells) * float(mechanism.noise.variance())
+
+    counts = (i for i, count in enumerate(plan.queries) if query.is_number_in(count))
+    return min(counts, key=variance)
 
 
-def _widths_of_mean(
-    plan: TablePlan, families: dict[int, Family], index: int, cells: tuple[Cells, ...]
-) -> tuple[float, float]:
+def _widths_of_mean(plan: TablePlan, index: int, cells: tuple[Cells, ...]) -> tuple[float, float]:
     """Half widths of the sum and of the count, which hold together: each misses half as often."""
-    both = (families[i] for i in (index, _number_of(plan, index)))
-    of_sum, of_count = (width_of(plan, family, cells, 0.5 * plan.miss) for family in both)
+    both = index, _number_of(plan, index)
+    of_sum, of_count = (width_of(plan, i, cells, 0.5 * plan.miss) for i in both)
     return of_sum, of_count
 
 
@@ -263,16 +221,12 @@ def _ratio(
 
 
 def _means(
-    plan: TablePlan,
-    values: Sequence[np.ndarray],
-    families: dict[int, Family],
-    index: int,
-    cells: tuple[Cells, ...],
+    plan: TablePlan, noisy: Sequence[Sequence[float]], index: int, cells: tuple[Cells, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means from the noisy sums less the middle and the noisy counts, and their half widths."""
-    query, counted = plan.queries[index], _number_of(plan, index)
-    total, count = (_estimate(families[i], values, cells) for i in (index, counted))
-    ratio, widths = _ratio(total, count, _widths_of_mean(plan, families, index, cells))
-    middle, lower, upper = query.middle, query.entry.lower, query.entry.upper
+    query, both = plan.queries[index], (index, _number_of(plan, index))
+    total, count = (_summed(plan.queries[i], noisy[i], cells) for i in both)
+    ratio, widths = _ratio(total, count, _widths_of_mean(plan, index, cells))
+    lower, upper = query.bounds
     widths = np.minimum(widths, upper - lower)
-    return np.asarray(np.clip(middle + ratio, lower, upper)), np.asarray(widths)
+    return np.asarray(np.clip(query.middle + ratio, lower, upper)), np.asarray(widths)

@@ -30,14 +30,13 @@ class Tally:
 
     def __init__(self, queries: Sequence[Query]):
         self._queries = queries
-        self._sorters = {c: Sorter(c) for query in queries for c in query.entry.cells}
+        self._sorters = {c: Sorter(c) for query in queries for c in query.cells}
         # Of quantiles a histogram, whose bins are the points of the grid.
         self._sums = [
-            ExactSums(math.prod(q.entry.shape) * (q.points if q.entry.probabilities else 1))
-            for q in queries
+            ExactSums(math.prod(q.shape) * (q.points if q.probabilities else 1)) for q in queries
         ]
         self._labels = {
-            i: Counter[str]() for i, q in enumerate(queries) if q.entry.unknown_delta is not None
+            i: Counter[str]() for i, q in enumerate(queries) if q.unknown_delta is not None
         }
         self._size = 0
 
@@ -45,19 +44,19 @@ class Tally:
         """Add the records of the mask, by column. No error shows a value."""
         indices, size = self._indices(columns)
         # A column of numbers that is counted, too, has the same values present in both.
-        summed = {q.entry.column for q in self._queries if q.entry.statistic != "count"}
+        summed = {q.column for q in self._queries if q.statistic != "count"}
         numbers = {x: numbers_of(columns[x], x, self._size) for x in summed if x is not None}
         for i, (query, sums) in enumerate(zip(self._queries, self._sums, strict=True)):
-            place, column = _in_table(query.entry.cells, indices, size), query.entry.column
+            place, column = _in_table(query.cells, indices, size), query.column
             place = place if mask is None else np.where(mask, place, -1)
             if i in self._labels and column is not None:
                 count_labels(self._labels[i], column, columns[column], place)
             elif column is None:
                 sums.count(place)
-            elif query.entry.statistic == "count":
+            elif query.statistic == "count":
                 there = numbers[column][1] if column in numbers else present(columns[column])
                 sums.count(np.where(there, place, -1))
-            elif query.entry.probabilities:
+            elif query.probabilities:
                 cell, values = self._placed(query, place, *numbers[column])
                 point = np.rint((values - query.lower) / float(query.unit)).astype(np.int64)
                 point = np.clip(point, 0, query.points - 1)
@@ -69,12 +68,12 @@ class Tally:
     def finest_cells(self, columns: Mapping[str, Sequence[Any]]) -> list[Hashable]:
         """The cell of each record by all columns of cells; None if it is in no table."""
         indices, size = self._indices(columns)
-        names = [name for query in self._queries for name in query.entry.unknown_columns]
+        names = [name for query in self._queries for name in query.unknown_columns]
         labels = {name: [*map(text_of_label, columns[name])] for name in names}
         is_inside = np.zeros(size, bool)
         for query in self._queries:
-            inside = _in_table(query.entry.cells, indices, size) >= 0
-            for name in query.entry.unknown_columns:
+            inside = _in_table(query.cells, indices, size) >= 0
+            for name in query.unknown_columns:
                 inside &= [label not in MISSING for label in labels[name]]
             is_inside |= inside
         parts = [index.tolist() for index in indices.values()] + [*labels.values()]
@@ -83,7 +82,7 @@ class Tally:
 
     def _indices(self, columns: Mapping[str, Sequence[Any]]) -> tuple[dict[Cells, np.ndarray], int]:
         """The cell of each record by columns of cells, and the number of records."""
-        for name in (name for query in self._queries for name in query.entry.columns):
+        for name in (name for query in self._queries for name in query.columns):
             if name not in columns:
                 # Of a file without a header the names are a record.
                 raise ValueError(f"columns must hold {name!r}, got {len(columns)} without it")
@@ -94,13 +93,12 @@ class Tally:
         self, query: Query, place: np.ndarray, numbers: np.ndarray, there: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Cells and clipped values of a sum, by its rule for missing values."""
-        entry = query.entry
-        if entry.missing is None and entry.column is not None:
-            require_present(there, entry.column, self._size)
-        if entry.missing == DROP:
+        if query.missing is None and query.column is not None:
+            require_present(there, query.column, self._size)
+        if query.missing == DROP:
             place, numbers = np.where(there, place, -1), np.where(there, numbers, 0.0)
-        elif entry.missing is not None:
-            numbers = np.where(there, numbers, entry.missing)
+        elif query.missing is not None:
+            numbers = np.where(there, numbers, query.missing)
         return place, np.clip(numbers, query.lower, query.upper)
 
     def totals(self) -> list[list[int]]:
@@ -114,7 +112,7 @@ class Tally:
         for i, (query, sums) in enumerate(zip(self._queries, self._sums, strict=True)):
             if i in self._labels:
                 totals.append([self._labels[i][label] for label in self.labels(i)])
-            elif query.entry.statistic in ("count", "quantile"):
+            elif query.statistic in ("count", "quantile"):
                 totals.append(sums.counts.tolist())
             else:
                 totals.append(sums.in_units(query.middle, query.unit))

@@ -32,11 +32,11 @@ from jaxdp.tables.labels import MISSING, label_of, normal
 _ROUNDING = 1e-9
 
 
-def unknown_delta_of(place: str, table: Mapping[str, Any]) -> float | None:
+def unknown_delta_of(place: str, table: Mapping[str, Any], key: str) -> float | None:
     """The delta for labels of one person, None if categories are public."""
-    if "unknown_delta" not in table:
+    if table[key] is None:
         return None
-    delta = number_of(place, table, "unknown_delta", lower=0.0, upper=1.0)
+    delta = number_of(place, table, key, lower=0.0, upper=1.0)
     if not 1e-300 <= delta < 1.0:
         raise ValueError(f"{place}: unknown_delta must lie in [1e-300, 1), got {delta}")
     return delta

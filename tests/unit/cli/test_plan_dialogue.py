@@ -67,11 +67,11 @@ def test_a_first_plan_is_made_of_answers(run, tmp_path, monkeypatch):
     places = [told.output.index(words) for words in ANSWERS]
     assert places == sorted(places)
     made = dp.tables.plan(tomllib.loads(plan.read_text()))
-    assert [query.entry.name for query in made.queries] == [
+    assert [query.name for query in made.queries] == [
         *("count by region, size", "count by day", "mean of spent in EUR by region, size"),
         *("count of age by region, size", "mean of age by region, size"),
     ]
-    region, size = made.queries[0].entry.cells
+    region, size = made.queries[0].cells
     assert region.names == ("007", "0e1", "N, S", "0e2", "other")
     assert size.names == ("[0, 1.5)", "[1.5, 10]", "other")
     assert (made.jointly, made.level) == (True, 0.95)

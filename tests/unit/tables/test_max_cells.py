@@ -68,7 +68,7 @@ def test_a_person_moves_so_many_cells_by_so_much(rows, by):
     """At most, and some person does; what is kept of others does not change."""
     total, visits = {"statistic": "count"}, VISITS | {"by": by}
     plan = made(visits, SPENT | {"by": by}, total, rows=rows, max_cells=4)
-    assert [(q.rows, q.cells) for q in plan.queries] == [(rows, 4), (rows, 4), (4 * rows, 1)]
+    assert [(q.rows, q.moved) for q in plan.queries] == [(rows, 4), (rows, 4), (4 * rows, 1)]
     random, worst = np.random.default_rng(0), np.zeros(3)
     for trial in range(12):
         others = table(random, random.integers(0, 5, 40).tolist())
@@ -79,9 +79,9 @@ def test_a_person_moves_so_many_cells_by_so_much(rows, by):
         sums = [tally_of(columns, plan, bytes([trial])).totals() for columns in (both, others)]
         for i, (query, mechanism) in enumerate(zip(plan.queries, plan.mechanisms, strict=True)):
             moved = np.abs(np.subtract(sums[0][i], sums[1][i]))
-            assert np.count_nonzero(moved) <= query.cells
+            assert np.count_nonzero(moved) <= query.moved
             assert moved.max() <= mechanism.sensitivity
-            worst[i] = max(worst[i], moved.sum() / (query.cells * float(mechanism.sensitivity)))
+            worst[i] = max(worst[i], moved.sum() / (query.moved * float(mechanism.sensitivity)))
     assert worst[0] > 0.7
     assert worst[2] > 0.7
 
@@ -100,7 +100,7 @@ def test_unknown_labels_are_cells():
     """As many labels of one person, each with a chance to be published."""
     unknown = {"statistic": "count", "column": "page", "unknown_delta": 1e-8}
     one, ten = (made(unknown, max_cells=k) for k in (1, 10))
-    assert [(q.rows, q.cells) for q in ten.queries] == [(1, 10)]
+    assert [(q.rows, q.moved) for q in ten.queries] == [(1, 10)]
     noise = ten.mechanisms[0].noise
     tau = threshold_of(ten.mechanisms[0], (1, 10), 1e-8)
     chance = 10 * math.exp(float(noise.log_survival(tau - 1.5)))
@@ -113,11 +113,11 @@ def test_unknown_labels_are_cells():
 def test_quantiles_and_coarser_tables_pay_for_all_records():
     ages = {"statistic": "quantile", "column": "age", "lower": 0, "upper": 100}
     plan = made(ages | {"by": "page"}, ages | {"name": "all"}, max_cells=5)
-    assert [(q.rows, q.cells, q.runs, q.draws) for q in plan.queries] == [
+    assert [(q.rows, q.moved, q.runs, q.draws) for q in plan.queries] == [
         (1, 5, 15, 3),
         (5, 1, 3, 3),
     ]
     coarse = mechanism_of("laplace", [2.0, 2.0], [1, 1], [1, 5])
     assert coarse.sensitivity[1] >= 5 * coarse.sensitivity[0]
     few = made({"statistic": "count", "column": "page", "categories": [1, 2]}, max_cells=5)
-    assert [(q.rows, q.cells) for q in few.queries] == [(1, 2)]
+    assert [(q.rows, q.moved) for q in few.queries] == [(1, 2)]

@@ -132,7 +132,7 @@ def test_without_a_rule_a_missing_value_is_refused_before_any_charge(tmp_path):
             'column = "age" and missing = "drop"',
         ),
         ([COUNT, MEAN], 'add a .* statistic = "count" and no column'),
-        ([{"statistic": "count", "missing": "drop"}], "column must be given beside missing"),
+        ([{"statistic": "count", "missing": "drop"}], "column must be given"),
         ([COUNT | {"missing": 0.5}], "count its values: missing"),
         ([COUNT | {"categories": [1]}], "count its values: missing"),
     ],

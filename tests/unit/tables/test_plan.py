@@ -141,12 +141,12 @@ BAD_RELEASE = {
     "both": (COUNT | {"weight": 1.0, "scale": 1.0}, "either weight or scale"),
     "true": (COUNT | {"scale": True}, "scale must be a number"),
     "categories": (COUNT | {"column": "a"}, "a count of a column must have categories"),
-    "of a sum": (SPENT | {"categories": ["a"]}, "a sum of a column must have no categories"),
+    "of a sum": (SPENT | {"categories": ["a"]}, "a sum must have no categories"),
     "text": (TOWNS | {"categories": "AB"}, "categories must be a list"),
     "same": (TOWNS | {"categories": [1, "1"]}, "categories must differ"),
     "column": ({"statistic": "sum", "lower": 0, "upper": 1}, "column must be given"),
     "no column": (COUNT | {"categories": ["a"]}, "column must be given"),
-    "lower": (COUNT | {"lower": 0}, "lower is for sums and means"),
+    "lower": (COUNT | {"lower": 0}, "a count must have no lower"),
     "no upper": ({"statistic": "sum", "column": "a", "lower": 0}, "upper must be a number"),
     "bounds": (SPENT | {"lower": 30.0}, "lower must lie below upper"),
     "infinite": (SPENT | {"upper": float("inf")}, "upper must lie in"),
@@ -155,7 +155,7 @@ BAD_RELEASE = {
     "large unit": (AGES | {"upper": 1, "unit": 0.4}, "unit must be at most 0.125 or divide 0.5"),
     "small unit": (AGES | {"unit": 1e-9}, "unit must be at least 5e-08 at these bounds, got 1e-09"),
     "no unit": (AGES | {"unit": 0}, "unit must lie in"),
-    "unit": (COUNT | {"unit": 1}, "unit is for sums and means"),
+    "unit": (COUNT | {"unit": 1}, "unit must be one of day"),
     "own noise": (COUNT | {"noise": 3}, "noise must be one of"),
 }  # fmt: skip
 

@@ -151,7 +151,7 @@ BAD = {
     "sum": ({"statistic": "sum", "probabilities": [0.5]}, "a sum must have no probabilities"),
     "count": (
         {"statistic": "count", "probabilities": [0.5], "missing": "drop"},
-        "lower is for sums and means",
+        "a count must have no lower",
     ),
 }
 

@@ -71,9 +71,8 @@ def test_the_truth_is_within_its_error_bars(plan):
 def test_sums_are_exact_and_rounded_once(plan):
     known = {name: list(values) for name, values in COLUMNS.items()}
     for query in plan.queries[2:]:
-        entry = query.entry
-        values = [Fraction(float(x)) for x in known[entry.column]]
-        ends = Fraction(entry.lower), Fraction(entry.upper)
+        values = [Fraction(float(x)) for x in known[query.column]]
+        ends = [*map(Fraction, query.bounds)]
         clipped = [min(max(x, ends[0]), ends[1]) - Fraction(query.middle) for x in values]
         assert exact(query, known) == [math.floor(sum(clipped) / query.unit + Fraction(1, 2))]
         assert max(map(abs, clipped)) == query.sensitivity * query.unit

@@ -41,11 +41,11 @@ def test_a_row_whose_interval_holds_all_of_the_bounds_is_blank(noise, statistic)
 def test_digits_follow_the_half_width():
     count = {"statistic": "count", "by": "cell", "margins": True}
     total = {"statistic": "sum", **VALUES, "by": "cell", "unit": 0.01}
-    tables = [count, {"statistic": "count"}, {"statistic": "mean", **VALUES, "by": "cell"}, total]
+    tables = [count, {"statistic": "mean", **VALUES, "by": "cell"}, total]
     tables += [{"statistic": "quantile", **VALUES, "probabilities": [0.1, 0.5, 0.9]}]
     plan = of_rho(*tables, rho=0.1, **MIXED)
     x = np.random.default_rng(0).normal(2e5, 3e4, 4000)
-    rows = dp.tables.release({"cell": ["many"] * 4000, "x": x}, plan, jax.random.key(0)).rows
+    rows = dp.tables.release({"cell": ["many"] * 4000, "x": x}, plan, jax.random.key(1)).rows
     for row in (row for row in rows if not math.isnan(row.value)):
         digits = 4 if row.name.startswith(("mean", "quantile")) else 7
         last = 10.0 ** (math.floor(math.log10(row.half_width)) + 1 - digits)
