@@ -2,7 +2,9 @@
 
 Known arguments, arrays of JAX included, become arrays of NumPy, and so do the results: no setting
 of JAX matters. Traced arguments are computed by JAX in float64, see `precision`, and the results
-cannot be compiled for a TPU, see `devices`.
+cannot be compiled for a TPU, see `devices`. Functions that draw, or compute with records, are JAX's
+in both cases (`draws_in_float64`): they keep arrays on the device that has them, known results are
+arrays of NumPy, and traced ones are in the caller's widest type.
 """
 
 from __future__ import annotations
@@ -23,16 +25,18 @@ from jax.tree_util import tree_flatten, tree_leaves
 
 from jaxdp._core import checks
 from jaxdp._core.devices import refused_on_tpu, with_float64
-from jaxdp._core.isolated import isolated
 from jaxdp._core.namespace import for_traces
 from jaxdp._core.precision import is_inside, narrowed, opened
 from jaxdp._core.pytree import assign, is_record, numbers_of, with_data
-from jaxdp._core.tracing import is_tracing, outside_traces
+from jaxdp._core.shared_key import unshared
+from jaxdp._core.tracing import is_tracing, isolated, outside_traces
 
 F = TypeVar("F", bound=Callable[..., Any])
 # 1: rounded up, -1: down, 0: to nearest; of several results, or by the keywords of a call.
 Side: TypeAlias = float | tuple[float, ...] | Callable[..., float]
 
+# Names of arguments that are keys.
+_KEYS = ("key", "keys")
 # Operators that compute; other names with two underscores are Python's.
 _OPERATORS = ("__add__", "__radd__", "__mul__", "__rmul__", "__truediv__", "__getitem__")
 # Methods of a noise that its draws need: they compile for a TPU, where they have 48 bits.
@@ -116,6 +120,41 @@ def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
             return as_numpy(function(*args[:unmade], *known, **kwargs))
 
     return call
+
+
+def draws_in_float64(
+    function: F | None = None, *, may_share: bool = False, keeps_types: bool = False
+) -> F:
+    """The function, computed in float64.
+
+    `may_share`: the key may be a constant where other arguments are traced. `keeps_types`: results
+    are returned as they are.
+    """
+    if function is None:
+        options = {"may_share": may_share, "keeps_types": keeps_types}
+        return cast(F, partial(draws_in_float64, **options))
+    signature = inspect.signature(function)
+    name = next((x for x in _KEYS if x in signature.parameters and not may_share), None)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_inside():
+            return function(*args, **kwargs)
+        if not is_traced((args, kwargs)):
+            with opened():
+                result = function(*args, **kwargs)
+            return result if keeps_types else as_numpy(result)
+        if name is not None:
+            # Before the arguments become those of a primitive, which does not say what traces them.
+            given = signature.bind(*args, **kwargs).arguments
+            key = given.pop(name, None)
+            if isinstance(key, jax.Array):
+                unshared(key, given)
+        require_float64_of((args, kwargs))
+        side = None if keeps_types else 0.0
+        return traced_in_float64(function, (args, kwargs), side, is_refused=False)
+
+    return cast(F, opening(call))
 
 
 def traced_in_float64(

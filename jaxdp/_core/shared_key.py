@@ -20,7 +20,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from jaxdp._core import checks
-from jaxdp._core.isolated import is_isolated
+from jaxdp._core.tracing import is_isolated
 from jaxdp._core.types import Key
 
 # Traces that run once, on one value: none, and those of derivatives. All others repeat or map.

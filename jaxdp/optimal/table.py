@@ -19,8 +19,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from jaxdp._core import checks
-from jaxdp._core.draws import draws_in_float64
-from jaxdp._core.float64 import in_float64
+from jaxdp._core.float64 import draws_in_float64, in_float64
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Indices, Key, Reals

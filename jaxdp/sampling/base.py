@@ -10,8 +10,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.draws import draws_in_float64
-from jaxdp._core.float64 import in_float64
+from jaxdp._core.float64 import draws_in_float64, in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.random_key import checked_key, key_for

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.draws import draws_in_float64
+from jaxdp._core.float64 import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, data, pytree, static
 from jaxdp._core.random_key import checked_key

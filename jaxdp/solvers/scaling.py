@@ -22,7 +22,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.checks import number_of_records
-from jaxdp._core.draws import draws_in_float64
+from jaxdp._core.float64 import draws_in_float64
 from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import Key, Reals

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core.draws import draws_in_float64
+from jaxdp._core.float64 import draws_in_float64
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import Key, Reals, Vector
 from jaxdp.solvers.covariance.release import shortened
