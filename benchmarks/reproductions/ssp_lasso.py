@@ -8,11 +8,13 @@ import numpy as np
 
 from benchmarks.reproductions import sufficient_statistics
 from jaxdp._core import checks
-from jaxdp.estimators.linear import LinearRegressor
+from jaxdp.estimators.base import DPEstimator
 from jaxdp.guarantee.drawn import Drawn
 
+_base = checks.extra("sklearn.base", "learn")
 
-class SSPLasso(LinearRegressor):
+
+class SSPLasso(_base.RegressorMixin, DPEstimator):
     """min 1/(2n) ||y - X w - b||^2 + alpha ||w||_1 by sufficient statistics, perturbed once.
 
     row_bound: public; rows (x, y), or (x, 1, y) with an intercept, longer than that are shortened
@@ -68,3 +70,13 @@ class SSPLasso(LinearRegressor):
         self.coef_ = values[:-1] if intercept else values
         self.intercept_ = float(values[-1]) if intercept else 0.0
         return self
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """X w + b: costs nothing more."""
+        self._require_fitted()
+        return self._features(X, reset=False) @ self.coef_ + self.intercept_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags

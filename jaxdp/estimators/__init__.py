@@ -2,9 +2,9 @@
 
 from jaxdp.estimators.base import BoundsWarning as BoundsWarning
 from jaxdp.estimators.base import FixedRandomStateWarning as FixedRandomStateWarning
+from jaxdp.estimators.base import LittleBudgetWarning as LittleBudgetWarning
 from jaxdp.estimators.base import NotPrivateWarning as NotPrivateWarning
 from jaxdp.estimators.base import total_privacy as total_privacy
+from jaxdp.estimators.linear import IntervalWarning as IntervalWarning
 from jaxdp.estimators.scaler import DPStandardScaler as DPStandardScaler
 from jaxdp.estimators.scaler import PublicScaler as PublicScaler
-from jaxdp.estimators.scales import LittleBudgetWarning as LittleBudgetWarning
-from jaxdp.estimators.second_moments import IntervalWarning as IntervalWarning

@@ -63,11 +63,17 @@ class NotPrivateWarning(UserWarning):
     """`epsilon` is infinite, so that nothing is private."""
 
 
+class LittleBudgetWarning(UserWarning):
+    """The noise for the budget exceeds any signal, as the number of records foretells."""
+
+
 _MISSING = (
     "X contains NaN: put a public number in the place of missing values, in a pipeline with "
     'SimpleImputer(strategy="constant", fill_value=0, keep_empty_features=True); a mean or a '
     "median of the records would cost privacy"
 )
+# Updates of greedy descent below which `fit` warns. chosen: sparse models have ten coefficients
+_FEW = 10
 # What is printed in place of a fixed integer random_state.
 HIDDEN = "hidden"
 # Said of y; no value of a record is printed.
@@ -300,3 +306,26 @@ def total_privacy(*fitted: Any) -> Drawn:
     if not parts:
         raise ValueError("fitted must hold an estimator with guarantee_: fit it first")
     return composed(parts)
+
+
+def warn_of_little(rate: float) -> None:
+    """Warn if a signal over the noise, from public numbers alone, is below 1."""
+    if rate < 1.0:
+        warnings.warn(
+            f"nothing can be learnt: the noise for this budget is {1.0 / rate:.2g} times as large "
+            "as any signal. Take more records, fewer columns or a larger epsilon",
+            LittleBudgetWarning,
+            stacklevel=5,
+        )
+
+
+def warn_of_few(updates: int, rate: float) -> None:
+    """Warn, from public numbers alone, if greedy descent can find few coefficients or none."""
+    warn_of_little(rate)
+    if rate >= 1.0 and updates < _FEW:
+        warnings.warn(
+            f"at most {updates} coefficients can be found with this budget: a model of more, or of "
+            "weaker ones, is not learnt. Take more records, fewer columns or a larger epsilon",
+            LittleBudgetWarning,
+            stacklevel=5,
+        )

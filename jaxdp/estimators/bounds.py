@@ -85,10 +85,10 @@ def clip_to_bounds(
     values: np.ndarray, lower: Any, upper: Any, name: str, columns: Sequence[Any]
 ) -> np.ndarray:
     """`values` within the bounds; a `BoundsWarning` counts those that were not."""
-    if values.ndim == 2:
+    if name == "X":
         warn_of_bounds(values, lower, upper, columns)
     else:
-        _warn_of_clipped(np.array([((values < lower) | (values > upper)).sum()]), values, name, "")
+        _warn_of_clipped(((values < lower) | (values > upper)).sum(axis=0), values, name, "")
     return np.clip(values, lower, upper)
 
 

@@ -9,13 +9,13 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import composed, estimator
-from jaxdp.estimators.linear import DPLinearEstimator
+from jaxdp.estimators.linear import LinearModel
 from jaxdp.estimators.record import SEEDED
-from jaxdp.estimators.scales import split
 from jaxdp.guarantee.drawn import left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.solvers import lattice, scaling
 from jaxdp.solvers.coordinate_descent.defaults import MOST_PASSES
+from jaxdp.solvers.measured import Bounded, split
 from jaxdp.solvers.penalties import L1, L2
 
 _base = checks.extra("sklearn.base", "learn")
@@ -32,7 +32,7 @@ PENALTIES = ("l2", "l1")
 
 
 @estimator
-class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
+class DPLogisticRegression(_base.ClassifierMixin, LinearModel):
     """min (1/n) sum log(1 + exp(-y_i (x_i w + b))) + alpha penalty(w), each class against the rest.
 
     penalty: "l2" (alpha / 2 ||w||^2) or "l1" (alpha ||w||_1), with w in released deviations of the
@@ -57,36 +57,34 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
         checks.one_of("penalty", self.penalty, PENALTIES)
         checks.nonnegative("alpha", self.alpha)
         self.classes_ = self._classes(labels)
-        self._warn_of_outside(features)
+        given = Bounded(features, labels[:, None], self._bounds(features))
         if len(self.classes_) > 2:
-            return self._fit_each(features, labels)
-        return self._fit_two(features, labels, self._key())
+            return self._fit_each(given)
+        return self._fit_two(given, self._key())
 
-    def _fit_two(self, features: Any, labels: Any, key: Key) -> DPLogisticRegression:
+    def _fit_two(self, given: Bounded, key: Key) -> DPLogisticRegression:
         """The larger of two classes against the other one."""
         strength = checks.nonnegative("alpha", self.alpha)
         penalty = L2(strength) if self.penalty == "l2" else L1(strength)
-        weights, intercept = self._descend(
-            features, labels, "logistic", penalty, key, classes=self.classes_
-        )
-        self.coef_, self.intercept_ = weights[None, :], np.array([intercept])
+        self._fit(given, "logistic", penalty, key, classes=self.classes_)
+        self.coef_, self.intercept_ = self.coef_[None, :], np.array([self.intercept_])
         return self
 
-    def _fit_each(self, features: Any, labels: np.ndarray) -> DPLogisticRegression:
+    def _fit_each(self, given: Bounded) -> DPLogisticRegression:
         """Fit each class against the rest, with a part of the budget and noise of its own."""
+        features, labels = given.features, given.targets
         if not np.isin(labels, self.classes_).all():
             raise ValueError(f"y must hold labels of classes, {self.classes_} only")
-        bounds = None if self.feature_bounds is None else tuple(self._bounds())
         epsilon, delta = self._part(len(self.classes_), features.shape[1])
         self.estimators_ = []
         # A key each: equal keys would be equal noise.
         keys = split(self._key(), len(self.classes_))
         for label, key in zip(self.classes_, keys, strict=True):
             own = {"epsilon": epsilon, "delta": delta, "classes": [False, True]}
-            own |= {"feature_bounds": bounds, "random_state": None}
+            own |= {"random_state": None}
             model = type(self)(**self.get_params() | own)
             model.n_features_in_, model.classes_ = self.n_features_in_, np.array([False, True])
-            self.estimators_.append(model._fit_two(features, labels == label, key))
+            self.estimators_.append(model._fit_two(given._replace(targets=labels == label), key))
             if self._is_private() and self._is_seeded():
                 model.privacy_text_ += SEEDED
         self.coef_ = np.concatenate([model.coef_ for model in self.estimators_])
@@ -122,12 +120,9 @@ class DPLogisticRegression(_base.ClassifierMixin, DPLinearEstimator):
     def decision_function(self, X: Any) -> np.ndarray:  # noqa: N803
         """X w + b, X clipped as in `fit`: (n,), positive for classes_[1]; of more (n, classes)."""
         self._require_fitted()
-        if len(self.classes_) == 2:
-            return self._score(X, self.coef_[0]) + self.intercept_[0]
-        scores = [
-            model._score(X, model.coef_[0]) + model.intercept_[0] for model in self.estimators_
-        ]
-        return np.stack(scores, axis=1)
+        models = [self] if len(self.classes_) == 2 else self.estimators_
+        scores = np.hstack([model._score(X) for model in models])
+        return scores[:, 0] if len(models) == 1 else scores
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
         """Probabilities, (n, classes): of more than two each against the rest, made to add to 1."""

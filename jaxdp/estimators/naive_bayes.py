@@ -8,9 +8,8 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.functions import logsumexp
-from jaxdp.estimators.base import DPEstimator, estimator
+from jaxdp.estimators.base import DPEstimator, estimator, warn_of_little
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
-from jaxdp.estimators.scales import warn_of_little
 from jaxdp.solvers import naive_bayes
 
 _base = checks.extra("sklearn.base", "learn")

@@ -13,9 +13,8 @@ from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.precision import opened
 from jaxdp._core.types import Key
-from jaxdp.estimators.base import DPEstimator, estimator
+from jaxdp.estimators.base import DPEstimator, estimator, warn_of_little
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
-from jaxdp.estimators.scales import warn_of_little
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian

@@ -50,19 +50,19 @@ class SparseDesign(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Features (n, p), and targets as a last column if there are any."""
+    """Features (n, p), and targets (n, k) as last columns if there are any."""
 
     features: Any
     targets: np.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, p), or (n, p + 1)."""
+        """(n, p + k)."""
         records, features = self.features.shape
-        return records, features + (self.targets is not None)
+        return records, features + (0 if self.targets is None else self.targets.shape[1])
 
     def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Rows and their numbers in float64, (rows, p) or (rows, p + 1)."""
+        """Rows and their numbers in float64, (rows, p + k)."""
         records, width = self.shape
         length = max(_NUMBERS // width, 1)
         for start in range(0, records, length):
@@ -74,24 +74,31 @@ class Columns(NamedTuple):
             yield rows, part
 
 
-class Ranges(NamedTuple):
-    """Ends that features are clipped to, their centres and their units; (p,) each."""
+class Units(NamedTuple):
+    """Ends that features are clipped to, centres and scales, (p,); of targets (k,)."""
 
     lower: np.ndarray
     upper: np.ndarray
     center: np.ndarray
-    unit: np.ndarray
+    scale: np.ndarray
+    target_center: np.ndarray
+    target_scale: np.ndarray
 
     def of(self, features: np.ndarray) -> np.ndarray:
         """Clipped features, measured from their centres in their units."""
         found = np.clip(features, self.lower, self.upper)
         found -= self.center
-        found /= self.unit
+        found /= self.scale
         return found
+
+    def near(self, deviations: float) -> np.ndarray:
+        """Ends within some deviations of the centres, (2, p)."""
+        ends = self.center + np.multiply.outer([-deviations, deviations], self.scale)
+        return np.clip(ends, self.lower, self.upper)
 
 
 def design_of(
-    features: Any, ranges: Ranges | None, dtype: Any, intercept: bool, signs: np.ndarray | None
+    features: Any, ranges: Units | None, dtype: Any, intercept: bool, signs: np.ndarray | None
 ) -> Any:
     """The design of a `Problem`: clipped and centred features, a row each, times the signs."""
     if is_sparse(features):
@@ -107,7 +114,7 @@ def design_of(
 
 
 def _sparse_design(
-    features: Any, ranges: Ranges | None, dtype: Any, intercept: bool, signs: np.ndarray | None
+    features: Any, ranges: Units | None, dtype: Any, intercept: bool, signs: np.ndarray | None
 ) -> SparseDesign:
     columns = features.tocsc()
     columns.sum_duplicates()
@@ -118,7 +125,7 @@ def _sparse_design(
         counts = np.diff(columns.indptr)
         ends = (np.repeat(end.astype(dtype), counts) for end in (ranges.lower, ranges.upper))
         np.clip(values, *ends, out=values)
-        values /= np.repeat(ranges.unit.astype(dtype), counts)
+        values /= np.repeat(ranges.scale.astype(dtype), counts)
     if signs is not None:
         values *= signs[places]
     starts, records = columns.indptr, features.shape[0]

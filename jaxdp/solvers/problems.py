@@ -25,7 +25,7 @@ from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.noise.laplace import Laplace
 from jaxdp.solvers import lattice
-from jaxdp.solvers.blocks import Ranges, design_of, is_sparse
+from jaxdp.solvers.blocks import Units, design_of, is_sparse
 from jaxdp.solvers.penalties import Penalty
 
 LOSSES = ("squared", "logistic")  # of a linear score
@@ -133,7 +133,7 @@ def regression(
     intercept: bool,
     classes: ArrayLike | None,
     dtype: Any,
-    ranges: Ranges | None = None,
+    ranges: Units | None = None,
 ) -> Problem:
     """`glm` of features that were checked, in arrays of NumPy; `ranges` clip and centre them."""
     if intercept:

@@ -224,13 +224,15 @@ def release_pooled(
 
 
 @draws_in_float64
-def share(count: int, records: int, spent: GDP, key: Key) -> tuple[float, float]:
-    """The share of records with a property, released, and the deviation of its noise.
+def means(
+    values: np.ndarray, moved: np.ndarray, records: int, spent: GDP, key: Key
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means over the records, released together, and the deviations of their noise.
 
-    Whether a record is replaced, added or removed: it moves the count by 1.
+    moved: the most that a record moves each sum by. The sampling error is one of a draw each.
     """
-    found, variance = _noisy(np.array([count / records]), np.ones(1), records, spent, key)
-    return float(found[0]), float(np.sqrt(variance[0]))
+    found, variances = _noisy(values, moved, records, spent, key)
+    return found, np.sqrt(variances)
 
 
 def _shrunk(

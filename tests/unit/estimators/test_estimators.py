@@ -87,9 +87,9 @@ def test_a_lasso_finds_the_coefficients_and_says_what_it_spent():
     assert 1e-5 * (1 - 1e-9) < float(model.guarantee_.delta(1.0)) <= 1e-5
     assert float(model.guarantee_.epsilon(1e-5)) <= 1.0
     # Two rounds of histograms and two statistics of each of four columns, a second moment of
-    # (x, 1, y), and a count.
+    # (x, 1, y), and two checks.
     bins = scaling.ROUNDS * scaling.BINS
-    stated = lattice.sampling_error((bins + 2) * 4 + 15 + 1, "lattice")
+    stated = lattice.sampling_error((bins + 2) * 4 + 15 + 2, "lattice")
     np.testing.assert_allclose(model.guarantee_.sampling_error, stated, rtol=1e-12)
     assert model.score(features, targets) > 0.9
     assert model.plan_.records == len(targets)

@@ -17,7 +17,7 @@ from jaxdp.estimators import (
     LittleBudgetWarning,
     NotPrivateWarning,
 )
-from jaxdp.estimators.scales import warn_of_few
+from jaxdp.estimators.base import warn_of_few
 from jaxdp.solvers import coordinate_descent, covariance, moments
 from jaxdp.solvers.covariance.release import second_moment
 

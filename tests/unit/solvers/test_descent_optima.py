@@ -111,8 +111,8 @@ def test_optima_on_real_data(name, scaling, penalty, passes, published):
 PUBLIC = {"delta": 1e-6, "feature_bounds": (-1.0, 1.0), "target_bounds": (-1.0, 1.0)}
 
 
-@pytest.mark.filterwarnings("ignore::jaxdp.estimators.scales.LittleBudgetWarning")
-@pytest.mark.filterwarnings("ignore::jaxdp.estimators.second_moments.IntervalWarning")
+@pytest.mark.filterwarnings("ignore::jaxdp.estimators.LittleBudgetWarning")
+@pytest.mark.filterwarnings("ignore::jaxdp.estimators.IntervalWarning")
 @pytest.mark.parametrize("solver", ["moments", "coordinate_descent", "greedy"])
 def test_other_epsilons_numbers_of_records_and_widths_compile_nothing(solver):
     rng = np.random.default_rng(0)
