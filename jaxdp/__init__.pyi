@@ -47,9 +47,9 @@ from jaxdp.guarantee.pure import ApproxDP as ApproxDP
 from jaxdp.guarantee.pure import PureDP as PureDP
 from jaxdp.guarantee.renyi import RDP as RDP
 from jaxdp.guarantee.renyi import ZCDP as ZCDP
+from jaxdp.guarantee.renyi import largest_zcdp as largest_zcdp
 from jaxdp.guarantee.selection import above_threshold as above_threshold
 from jaxdp.guarantee.selection import repeat_and_select as repeat_and_select
-from jaxdp.guarantee.zcdp_budget import largest_zcdp as largest_zcdp
 from jaxdp.mechanism import Mechanism as Mechanism
 from jaxdp.mechanism import release as release
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian as DiscreteGaussian

@@ -29,8 +29,7 @@ from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.nodes import expanded
-from jaxdp.released import Released
-from jaxdp.released import release as release_from_lattice
+from jaxdp.released import Released, release_from_lattice
 from jaxdp.sampling.base import Pairs, Scheme
 from jaxdp.sampling.poisson import Poisson
 

@@ -101,7 +101,7 @@ class Lattice(NamedTuple):
     error: Reals  # total variation of all draws
 
 
-def release(
+def release_from_lattice(
     noise: Noise,
     sensitivity: Reals,
     value: Any,

@@ -11,10 +11,10 @@ x is log delta. `TABLE` has the engines of every kind, in order, and the width o
 which each of them runs. To add an engine, add a row, and the engine to `_ENGINES`. The choice
 depends only on the types of the pairs and on the units of lattices.
 
-If many values belong to one loss, `contour.by_loss` answers them first. `ends` follows the first
-engine, for every lane. `contour.by_number` counts rare large losses of samples. `divergences`
-follows the last engine. A program for a GPU evaluates one engine, and the host the lanes that it
-leaves wide (`steps_on_gpu`).
+If many values belong to one loss, `contour.values_of_a_loss` answers them first. `ends` follows the
+first engine, for every lane. `contour.number_of_rare_losses` counts rare large losses of samples.
+`divergences` follows the last engine. A program for a GPU evaluates one engine, and the host the
+lanes that it leaves wide (`steps_on_gpu`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from jaxdp.accountant import divergences, ends, grid, profile
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, is_gaussian
-from jaxdp.accountant.contour import by_loss, by_number
 from jaxdp.accountant.contour import engine as contour
+from jaxdp.accountant.contour import number_of_rare_losses, values_of_a_loss
 from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.contour.shared import CLOSE
@@ -102,7 +102,7 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         SHARED_LAWS,
         END,
         # Where a short contour over atoms is wide, a longer one is seldom better than the grid.
-        ON_LAWS._replace(most=by_loss.HOPELESS),
+        ON_LAWS._replace(most=values_of_a_loss.HOPELESS),
         RARE,
         Row("points", 1e-6),
         ON_LAWS._replace(above=1e-5, levels=LAW_BLOCKS[1:]),
@@ -276,10 +276,10 @@ _ENGINES: dict[str, dict[Question, Engine]] = {
     "divergences of ranges": _both(_of_bounded_ranges),
     "few points": _on_grid(_FEW_POINTS),
     "points": _on_grid(grid.POINTS),
-    "shared mixtures": _both(partial(by_loss.engine, way=by_loss.MIXTURES)),
-    "shared laws": _both(partial(by_loss.engine, way=by_loss.LAWS)),
+    "shared mixtures": _both(partial(values_of_a_loss.engine, way=values_of_a_loss.MIXTURES)),
+    "shared laws": _both(partial(values_of_a_loss.engine, way=values_of_a_loss.LAWS)),
     "short mixtures": _both(partial(contour.engine, stage=contour.BULK, rows_of=mixtures_of)),
     "mixtures": _both(partial(contour.engine, stage=contour.LONG, rows_of=mixtures_of)),
     "laws": _both(partial(contour.engine, stage=contour.OF_LAWS, rows_of=laws_of)),
-    "number of rare losses": _both(by_number.engine),
+    "number of rare losses": _both(number_of_rare_losses.engine),
 }

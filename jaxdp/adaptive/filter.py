@@ -17,7 +17,8 @@ from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.files import Format, Saved, sealed, unsealed
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.threads import Locked
-from jaxdp.adaptive.bounds import (
+from jaxdp.adaptive.costs import Item, Kind, cost_of, in_words, numbers, vector
+from jaxdp.adaptive.limits import (
     DELTA,
     MU,
     Bound,
@@ -30,7 +31,6 @@ from jaxdp.adaptive.bounds import (
     ratio,
     sums_of,
 )
-from jaxdp.adaptive.costs import Item, Kind, cost_of, in_words, numbers, vector
 from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import ApproxDP, PureDP
@@ -84,7 +84,7 @@ class Filter(Locked, Saved):
       the divergences of one order do. Each step counts in all of them, and is taken if one of them
       has room.
 
-    Several bounds share delta: `jaxdp.adaptive.bounds` proves that their deltas add. The first
+    Several bounds share delta: `jaxdp.adaptive.limits` proves that their deltas add. The first
     step, which no output has influenced, decides how. If it states a delta and basic composition
     has room for as many copies of it as the others, basic composition gets all of delta. Otherwise
     basic composition gets 3/8, the better of the others 1/2 and the last 1/8; or the better one

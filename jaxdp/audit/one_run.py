@@ -27,7 +27,7 @@ from jaxdp._core import checks
 from jaxdp._core.precision import opened
 from jaxdp._core.random_key import key_or_new
 from jaxdp._core.types import Key
-from jaxdp.audit.bounds import Terms, as_claim, terms_of
+from jaxdp.audit.confidence import Terms, as_claim, terms_of
 from jaxdp.guarantee.pure import ApproxDP
 
 # Maps a rate of right guesses to the least rate of wrong ones at the flipped canary: f(1 - rate).

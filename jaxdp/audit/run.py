@@ -20,7 +20,7 @@ import numpy.typing as npt
 from jaxdp._core import checks
 from jaxdp._core.random_key import key_or_new
 from jaxdp._core.types import Key
-from jaxdp.audit.bounds import (
+from jaxdp.audit.confidence import (
     Event,
     Rates,
     Terms,

@@ -10,7 +10,7 @@ import numpy as np
 import typer
 
 from jaxdp.cli.base import AsJson, check, exit_on_error, library, show, with_options, wrapped
-from jaxdp.cli.records import Dialect, Records, require_names
+from jaxdp.cli.record_files import Dialect, Records, require_names
 from jaxdp.tables.labels import normal
 from jaxdp.tables.missing import as_double, is_missing
 

@@ -12,7 +12,7 @@ import typer
 from jaxdp._core.files import write_atomically
 from jaxdp.cli import answers
 from jaxdp.cli.base import AsJson, check_output, exit_on_error, library, show, with_options
-from jaxdp.cli.records import Dialect, Records, require_names
+from jaxdp.cli.record_files import Dialect, Records, require_names
 from jaxdp.cli.results import Held
 from jaxdp.cli.tables import Chunks, Data, has_room, read_plan
 

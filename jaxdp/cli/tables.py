@@ -28,7 +28,7 @@ from jaxdp.cli.base import (
     wrapped,
 )
 from jaxdp.cli.ledgers import in_words, words
-from jaxdp.cli.records import Dialect, Records
+from jaxdp.cli.record_files import Dialect, Records
 from jaxdp.cli.results import Held, rescued
 from jaxdp.proof.files import read_bytes
 from jaxdp.tables.labels import number_in

@@ -9,13 +9,22 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
+from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Reals, Shape
 from jaxdp._numeric.double_double import sum_up
 from jaxdp._numeric.elementary import ULP, conversion_entropy, log1m, log1p, round_up
 from jaxdp._numeric.search import bisect, least_value
-from jaxdp.guarantee.base import Guarantee, part_of, repeated
+from jaxdp.guarantee.base import (
+    Budget,
+    BudgetLike,
+    Guarantee,
+    as_budget,
+    largest_within,
+    part_of,
+    repeated,
+)
 
 # Orders, less 1, that bound a trade-off, from 1e-6 to 1e6. chosen: 25 a decade
 _ORDERS = 301
@@ -282,3 +291,34 @@ def _log_delta(guarantee: RDP, epsilon: Reals) -> Reals:
 def _tradeoff(guarantee: RDP, fpr: Reals) -> Reals:
     s, value, rate = _guarded(guarantee, fpr)
     return tradeoff_of_renyi(s, value, rate[..., 0])
+
+
+@in_float64
+def largest_zcdp(budget: BudgetLike) -> ZCDP:
+    """The largest rho whose zero-concentrated guarantee satisfies a budget.
+
+    Args:
+        budget: a `Budget` or (epsilon, delta), epsilon in nats; batched.
+
+    Returns:
+        A `ZCDP` with xi = 0, rho rounded down by a few ulps. rho = 0 (infinite noise) if nothing in
+        (1e-300, 1e15) is feasible, as at delta = 0.
+
+    The delta of a rho is the bound of Canonne, Kamath & Steinke (NeurIPS 2020, proposition 12).
+    Discrete Gaussians, which have no mu, share such a budget; for Gaussians alone `largest_gdp`
+    allows less noise.
+
+    >>> import jaxdp as dp
+    >>> print(f"{dp.largest_zcdp((1.0, 1e-6)).rho:.5f}")
+    0.02436
+    """
+    return _largest(as_budget(budget))
+
+
+@jitted
+def _largest(budget: Budget) -> ZCDP:
+    def log_delta(rho: Reals, epsilon: Reals) -> Reals:
+        return ZCDP(xp.zeros_like(rho), rho).log_delta(epsilon)
+
+    rho = largest_within(log_delta, budget.epsilon, budget.delta)
+    return ZCDP(xp.zeros_like(rho), rho)

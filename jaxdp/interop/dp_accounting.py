@@ -19,15 +19,15 @@ from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.conversions import to_rdp
 from jaxdp.guarantee.renyi import ZCDP
-from jaxdp.interop.counted import (
+from jaxdp.interop.dp_events import (
     Counts,
     UnsupportedError,
     add,
+    collect,
     costs_everything,
     loss_of,
     relation_of,
 )
-from jaxdp.interop.dp_events import collect
 
 # Orders at which other losses are added to zCDP. measured: log delta is at most 10 % above that of
 # all orders, on 229 random sampled Gaussians with zCDP

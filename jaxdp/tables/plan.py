@@ -28,8 +28,7 @@ from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.pure import ApproxDP
-from jaxdp.guarantee.renyi import ZCDP
-from jaxdp.guarantee.zcdp_budget import largest_zcdp
+from jaxdp.guarantee.renyi import ZCDP, largest_zcdp
 from jaxdp.mechanism import Mechanism
 from jaxdp.released import size_error
 from jaxdp.tables.cells import MOST_CELLS

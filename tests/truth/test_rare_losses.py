@@ -11,7 +11,7 @@ import jaxdp as dp
 from jaxdp._core.namespace import kernel
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.contour import by_number, curve
+from jaxdp.accountant.contour import curve, number_of_rare_losses
 from jaxdp.accountant.contour.cumulant import log_least_delta
 from jaxdp.accountant.contour.engine import OF_LAWS, lanes_last
 from jaxdp.accountant.contour.laws import laws_of
@@ -67,7 +67,7 @@ def bracket(question, loss, values):
     if question == "epsilon":
         known = LogBounds(known.upper, np.full(len(values), 50.0))
     with np.errstate(all="ignore"):
-        return by_number.engine(question).solve(batch(loss, values), known, 1)
+        return number_of_rare_losses.engine(question).solve(batch(loss, values), known, 1)
 
 
 @pytest.mark.parametrize("large", LAWS, ids=str)
@@ -81,9 +81,9 @@ def test_any_cut_gives_a_bound(large):
         laws = lanes_last(laws_of(of)[0])
         for unit in (0.0, -5.0, -9.0, -14.0, -20.0, -28.6, -40.0):
             at = np.full(len(epsilon), unit)
-            parts = by_number._parts(laws, at)
+            parts = number_of_rare_losses._parts(laws, at)
             none = log_least_delta(parts.whole, epsilon)
-            found = by_number._upper(of.terms, parts, at, epsilon, none)
+            found = number_of_rare_losses._upper(of.terms, parts, at, epsilon, none)
             assert np.all(found >= exact - 1e-12), (unit, found - exact)
 
 

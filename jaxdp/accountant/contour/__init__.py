@@ -4,6 +4,6 @@
 (`rare_losses`, `law_errors`) turn pairs into `rows`. Each stage plans a contour
 (`cumulant`, `plan`), sums along it (`nodes`, `transform`, `terms`), bounds the sum's
 errors (`errors`) and inverts it (`curve`). `slopes` differentiates the sum; `chernoff` needs no
-contour, and `by_number` counts rare losses. `shared` reads many epsilons, or deltas, of one loss
-from a few contours; `by_loss` finds the losses that have so many.
+contour, and `number_of_rare_losses` counts rare losses. `shared` reads many epsilons, or deltas, of
+one loss from a few contours; `values_of_a_loss` finds the losses that have so many.
 """

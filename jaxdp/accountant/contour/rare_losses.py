@@ -7,8 +7,8 @@ stays wide. Each release's law is multiplied by the smooth step
 
 which is 1 for small losses and falls like e^(-l^2) for large ones; a law of atoms ends sharply. n
 releases exceed c e^(-2 w), where it begins to fall, with probability e^-depth. The dropped
-probability, with the difference of both rules, is added to delta, and far below it; or `by_number`
-counts the dropped losses.
+probability, with the difference of both rules, is added to delta, and far below it; or
+`number_of_rare_losses` counts the dropped losses.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Error: the five errors of `errors` at the contour that is taken, plus the roundi
 than its own epsilon. A value is answered only if its bracket is at most `WIDER` times the brackets
 of contours at their own epsilons around it, which a value alone has. Any other value has an upper
 bound, but no lower one, so that it goes on alone. Chosen by `engines` for concrete values, if
-enough of them belong to one loss (`by_loss`).
+enough of them belong to one loss (`values_of_a_loss`).
 """
 
 from __future__ import annotations

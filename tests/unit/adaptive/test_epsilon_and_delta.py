@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.adaptive import bounds
+from jaxdp.adaptive import limits
 from jaxdp.guarantee.renyi import RDP
 
 PAIR = (1.0, 1e-6)
@@ -59,11 +59,11 @@ def test_the_deltas_of_all_bounds_add_up_to_delta(first):
     record.spend(first)
     total = 0.0
     for bound in record._bounds():
-        ((place, limit),) = [(i, x) for i, x in bound.items() if i != bounds.EPSILON]
-        if place == bounds.DELTA:
-            assert bound[bounds.EPSILON] == 1
+        ((place, limit),) = [(i, x) for i, x in bound.items() if i != limits.EPSILON]
+        if place == limits.DELTA:
+            assert bound[limits.EPSILON] == 1
             total += float(limit)
-        elif place == bounds.MU:
+        elif place == limits.MU:
             total += float(dp.GDP(np.sqrt(float(limit))).delta(1.0))
         else:
             total += float(RDP(record._order, [float(limit)]).delta(1.0))
@@ -80,7 +80,7 @@ def test_a_choice_of_the_bound_by_outputs_stays_within_delta():
     first = dp.GDP(0.1)
     record.spend(first)
     mu = float(record.budget.epsilon) and float(dp.largest_gdp(PAIR).mu)
-    spent = record._sums[bounds.DELTA]
+    spent = record._sums[limits.DELTA]
     assert not record.would_fit(dp.ApproxDP(0.0, float(Fraction("1e-6") - spent)))
     assert not record.would_fit(dp.GDP(np.sqrt(mu**2 - 0.1**2)))
 

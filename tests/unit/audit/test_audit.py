@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 import jaxdp as dp
-from jaxdp.audit.bounds import Rates, clopper_pearson, least_epsilon
+from jaxdp.audit.confidence import Rates, clopper_pearson, least_epsilon
 from jaxdp.audit.run import FAULTS, scores_of, view_of
 
 KEY = jax.random.key(11)

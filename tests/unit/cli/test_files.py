@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import jaxdp as dp
 from jaxdp.cli import build_app, records
-from jaxdp.cli.records import Records
+from jaxdp.cli.record_files import Records
 
 SECRET = "Hildegard"
 PLAN = """

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import jaxdp as dp
 from jaxdp._core.files import write_atomically
 from jaxdp.cli import build_app, results, tables
-from jaxdp.cli.records import Records
+from jaxdp.cli.record_files import Records
 from jaxdp.dpsgd.checkpoint import Checkpoint
 from jaxdp.proof import command
 
