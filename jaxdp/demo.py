@@ -33,6 +33,8 @@ from jaxdp.solvers.penalties import L1, L2, Penalty
 from jaxdp.solvers.problems import Problem, coordinate_smoothness, glm
 from jaxdp.sweep import sweep
 
+# Points of each axis of the sweep of a Gaussian, trainings of DP-SGD, seeds of each regression, its
+# passes over the records, and its budget. chosen: half a minute in all
 SIDE = 1000
 TRAININGS = 32
 SEEDS = 10

@@ -1,22 +1,67 @@
 """docs/try.html: its stored numbers are the library's, and its controls show them."""
 
+import importlib.util
 import itertools
 import json
 import math
 import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
 
 import browser
 import numpy as np
 import pytest
 from scipy import stats
-from try_numbers import DOCS, NODE, assert_stored, evaluated, exact, numbers, stored_grid
 
 import jaxdp as dp
 
+DOCS = Path(__file__).parents[2] / "docs"
+# Rounding up to the next stored number, and what is spared of delta.
+ROUNDING = 1.0021
+
 
 @pytest.fixture(scope="module")
-def grid():
-    return stored_grid()
+def grid() -> dict[str, Any]:
+    """The tables of docs/try_grid.js."""
+    text = (DOCS / "try_grid.js").read_text()
+    return json.loads(text[text.index("{") : text.rindex("}") + 1])
+
+
+NODE = shutil.which("node")
+
+
+def evaluated(expression: str) -> Any:
+    """The value of an expression after try_bounds.js, in Node."""
+    scripts = [(DOCS / name).read_text() for name in ("try_grid.js", "try_bounds.js")]
+    program = "\n".join([*scripts, f"console.log(JSON.stringify({expression}))"])
+    done = subprocess.run([NODE or "", "-"], input=program, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def codes(grid, text):
+    places = {digit: k for k, digit in enumerate(grid["digits"])}
+    return np.array([places[digit] for digit in text]).reshape(-1, 2) @ [len(places), 1]
+
+
+def numbers(grid, text):
+    return grid["least"] * grid["ratio"] ** codes(grid, text)
+
+
+def exact(noise, rate, steps, delta):
+    loss = steps * dp.privacy_loss(dp.Mechanism(dp.Gaussian(noise), 1.0, rate, "add_remove"))
+    return np.where(np.equal(delta, 0.0), loss.delta(0.0), loss.epsilon(np.maximum(delta, 1e-12)))
+
+
+def assert_stored(grid, stored, known):
+    """At least the library's number, and at most that rounded up.
+
+    Near an epsilon of 0 the share of delta that is spared moves it by some 1e-6.
+    """
+    assert np.all(stored >= known)
+    assert np.all(stored <= np.maximum(known * ROUNDING + 1e-5, grid["least"] * (1.0 + 1e-12)))
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +115,74 @@ def test_answers_are_the_librarys_numbers(grid):
         release = dp.Mechanism(noise(np.array(grid["ratios"])[:, None]), 1.0)
         known = np.where(deltas == 0.0, release.delta(0.0), release.epsilon(deltas + 1e-300))
         assert_stored(grid, stored, known)
+
+
+@pytest.fixture(scope="module")
+def script():
+    """docs/try_grid.py, which writes the numbers."""
+    known = importlib.util.spec_from_file_location("try_grid", DOCS / "try_grid.py")
+    module = importlib.util.module_from_spec(known)
+    known.loader.exec_module(module)
+    return module
+
+
+def decoded(grid, text, points):
+    """Codes of the points between, a list a row."""
+    places, at, half = {d: k for k, d in enumerate(grid["digits"])}, 0, len(grid["digits"]) // 2
+    for row in points:
+        known = codes(grid, text[at : at + 4]).tolist()
+        at += 4
+        while len(known) < len(row):
+            if text[at] == "~":
+                known += codes(grid, text[at + 1 : at + 3]).tolist()
+                at += 3
+            else:
+                known.append(places[text[at]] - half + 2 * known[-1] - known[-2])
+                at += 1
+        yield known
+    assert at == len(text)
+
+
+def test_points_between_are_the_librarys_numbers(grid, script, draw):
+    assert list(script.BETWEEN.items()) == list(
+        zip(*(grid["finer"][x] for x in ("deltas", "every")), strict=True)
+    )
+    at = int(draw.choice(len(script.BETWEEN)))
+    delta, every = list(script.BETWEEN.items())[at]
+    points = list(script.points(every))
+    rows = list(decoded(grid, grid["finer"]["codes"][at], points))
+    assert len(rows) == len(points)
+    assert all(row == sorted(row) for row in rows)  # more steps
+    some = [(points[k][-3], rows[k][-3]) for k in draw.choice(len(rows), 4)]
+    noise, rate, epochs = np.array([point for point, _ in some]).T
+    known = exact(noise, rate, np.ceil(epochs / rate), delta)
+    stored = grid["least"] * grid["ratio"] ** np.array([code for _, code in some])
+    assert_stored(grid, stored, known)
+
+
+def test_lines_through_stored_points_are_above_the_librarys_numbers(grid, script, draw):
+    beyond = grid["finer"]["beyond"]
+    known = beyond[int(draw.choice(len(beyond)))]
+    assert [one["delta"] for one in grid["finer"]["beyond"]] == script.BEYOND
+    points = list(script.points(1))
+    near, far = (list(decoded(grid, grid["finer"]["codes"][at], points)) for at in (0, 1))
+    places = np.array([grid["digits"].index(digit) for digit in known["slopes"]])
+    parts = script.PARTS
+    assert places.size == parts * len(points)
+    # Some at random, and some of the largest slopes.
+    some = np.array([*draw.choice(places.size, 4), *draw.choice(np.argsort(places)[-200:], 2)])
+    rows = some // parts
+    at = [-(-(k % parts) * len(near[k // parts]) // parts) for k in some.tolist()]
+    low, high = (
+        grid["least"] * grid["ratio"] ** np.array([of[k][m] for k, m in zip(rows, at, strict=True)])
+        for of in (near, far)
+    )
+    bounds = low + (known["lowest"] + known["step"] * places[some]) * (high - low)
+    chosen = [points[k][m] for k, m in zip(rows, at, strict=True)]
+    noise, rate, epochs = np.array(chosen).T
+    exactly = exact(noise, rate, np.ceil(epochs / rate), known["delta"])
+    assert np.all(bounds >= exactly)
+    assert np.all(bounds <= np.maximum(exactly * (1.0 + known["excess"]), 0.01))
 
 
 def test_the_page_is_small_and_needs_no_network():
@@ -236,9 +349,9 @@ def test_one_answer(page):
 
 
 @needs_node
-def test_the_drawn_profile_is_an_upper_bound():
+def test_the_drawn_profile_is_an_upper_bound(grid):
     release = dp.Mechanism(dp.Gaussian(0.15), 1.0)
-    deltas = np.array(stored_grid()["deltas"])
+    deltas = np.array(grid["deltas"])
     epsilons = [float(x) for x in release.epsilon(deltas)]
     points = evaluated(f"stepped(profileOf({float(release.delta(0.0))}, {epsilons}))")
     assert len(points) > 18

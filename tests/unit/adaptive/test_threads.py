@@ -56,6 +56,14 @@ def test_a_filter_never_grants_more_than_its_budget(short_turns):
     np.testing.assert_array_equal(again.remaining().value, record.remaining().value)
 
 
+def test_ledgers_of_one_file_never_grant_more_than_its_budget(short_turns, tmp_path):
+    """`test_ledger_file` has two processes of one file."""
+    ledger = dp.Ledger(tmp_path / "budget", dp.PureDP(4.0))
+    assert side_by_side(lambda: dp.Ledger(tmp_path / "budget").charge(dp.PureDP(0.125))) == 32
+    assert len(ledger.steps) == 32
+    assert ledger.spent().epsilon_bound == 4.0
+
+
 class SlowHistory(list):
     """Gives the turn away between a look and an entry."""
 

@@ -103,6 +103,8 @@ def test_a_release_is_in_the_ledger_with_its_plan_and_output(run, tmp_path):
     assert full.exit_code == 2
     assert f"{ledger} has rho 0.01 left, and the table costs rho 0.02" in full.stderr
     assert len(dp.Ledger(ledger).charges) == 2
+    ledger.write_text("nothing\n")
+    assert run("ledger", ledger).exit_code == 2
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.3, 1e-9)])

@@ -96,8 +96,3 @@ def test_the_classes_of_one_model_have_noises_of_their_own():
         assert len(np.unique(model.intercept_)) == 3
         assert all(one.random_state is None for one in model.estimators_)
         assert [one.predict(FEATURES).dtype for one in model.estimators_] == [bool] * 3
-
-
-def test_no_generator_at_all_is_refused():
-    with pytest.raises(ValueError, match="seed"):
-        bayes("hidden").fit(FEATURES, LABELS == 0)

@@ -1,9 +1,6 @@
 """The budget's file: locked, chained, append only, refused when full."""
 
 import json
-import subprocess
-import sys
-import threading
 
 import pytest
 
@@ -81,63 +78,6 @@ def test_half_a_line_and_a_missing_file_are_refused(tmp_path):
         dp.Ledger(path.with_name("third"), dp.GDP(1.0)) and dp.Ledger(
             path.with_name("third"), dp.GDP(2.0)
         )
-
-
-CHARGES = """
-import sys
-import jax
-jax.config.update("jax_enable_x64", True)
-import jaxdp as dp
-ledger = dp.Ledger(sys.argv[1])
-for _ in range(20):
-    try:
-        ledger.charge(dp.PureDP(0.125))
-    except dp.BudgetExceededError:
-        pass
-"""
-
-
-def test_threads_and_processes_together_do_not_pass_the_budget(tmp_path):
-    path = tmp_path / "budget"
-    ledger = dp.Ledger(path, dp.PureDP(4.0))
-    other = subprocess.Popen([sys.executable, "-c", CHARGES, str(path)])
-
-    def work():
-        mine = dp.Ledger(path)
-        for _ in range(8):
-            if mine.would_fit(dp.PureDP(0.125)):
-                try:
-                    mine.charge(dp.PureDP(0.125))
-                except dp.BudgetExceededError:
-                    return
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert other.wait(timeout=60) == 0
-    assert len(ledger.steps) == 32
-    assert ledger.spent().epsilon_bound == 4.0
-
-
-def test_the_command_tells_what_was_spent(tmp_path):
-    typer_testing = pytest.importorskip("typer.testing")
-    import typer
-
-    from jaxdp.cli import build_app
-
-    path = tmp_path / "budget"
-    dp.Ledger(path, dp.GDP(1.0)).charge(dp.GDP(0.6), 2, "ages")
-    runner = typer_testing.CliRunner()
-    told = runner.invoke(build_app(typer), ["ledger", str(path)])
-    assert told.exit_code == 0
-    assert "ages  2 x mu 0.6" in told.output
-    body = json.loads(runner.invoke(build_app(typer), ["ledger", str(path), "--json"]).output)
-    (charge,) = body["charges"]
-    assert (charge["name"], charge["cost"], charge["count"]) == ("ages", [0.6], 2)
-    path.write_text("nothing\n")
-    assert runner.invoke(build_app(typer), ["ledger", str(path)]).exit_code == 2
 
 
 def test_a_folder_is_no_ledger(tmp_path):
