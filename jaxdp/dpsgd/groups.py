@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Vector
 
 # How parameters are grouped by name.
@@ -61,7 +62,7 @@ def clips_of(clip: ArrayLike, groups: int) -> Vector:
     """The threshold of each group."""
     clips = checks.real("clip", clip, 0.0, 1e150, open_lower=True)
     if clips.ndim == 0:
-        clips = jnp.full(groups, clips / np.sqrt(groups))
+        clips = xp.full(groups, clips / np.sqrt(groups))
     if clips.shape != (groups,):
         raise ValueError(f"clip must be one number, or one per group, {groups}, got {clips.shape}")
     return checks.noise_scale("clip of each group", clips)

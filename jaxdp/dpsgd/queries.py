@@ -153,7 +153,7 @@ def _noise_multiplier(training: Training, budget: Budget) -> Reals:
     needs_none = (budget.epsilon == xp.inf) | (budget.delta >= _sampled(training.privacy_loss))
     if checks.is_concrete(needs_none) and bool(np.all(needs_none)):
         return xp.zeros(needs_none.shape)
-    guess = _expected_factor(budget, phases)
+    guess = expected_factor(budget, phases)
     return xp.where(needs_none, 0.0, calibrate_from(guess, loss, budget, **_ENDS))
 
 
@@ -163,7 +163,7 @@ def _sampled(loss: PrivacyLoss) -> Reals:
     return -xp.expm1(log_never) * (1.0 + 1e-9)
 
 
-def _expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> Reals:
+def expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> Reals:
     """The factor whose central limit has the budget's mu."""
     target = xp.asarray(largest_gdp(budget).mu) ** 2
     shape = np.broadcast_shapes(target.shape, *(phase.shape for phase in phases))

@@ -5,18 +5,18 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Unpack, final
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import WITH_OR_WITHOUT, Relation
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate import allocate
-from jaxdp.design.calibrate import calibrate
+from jaxdp.design.calibrate import calibrate_from
 from jaxdp.design.families import CONTINUOUS as FAMILIES
 from jaxdp.design.families import MEMBERS, norm_of, scaled
 from jaxdp.dpsgd.adaptive_clipping import checked_quantile, count_scale, gradient_factor
@@ -24,6 +24,7 @@ from jaxdp.dpsgd.arguments import with_names
 from jaxdp.dpsgd.correlated_noise import coefficients, prefix_error, taking_turns
 from jaxdp.dpsgd.groups import clips_of, groups_of, leaves_of
 from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
+from jaxdp.dpsgd.queries import expected_factor
 from jaxdp.dpsgd.statement import Statement, statement_of
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
@@ -81,12 +82,12 @@ class Plan:
             return self.scales, self.sizes
         groups = len(self.sizes)
         scale = round_up(self.noise_multiplier * count_scale(self.family, groups), 8)
-        return jnp.append(self.scales, scale), (*self.sizes, groups)
+        return xp.append(self.scales, scale), (*self.sizes, groups)
 
     @property
     def column_norm(self) -> float:
         """Norm of a column of the matrix of correlated noise, 1 without it; rounded up."""
-        return float(round_up(jnp.asarray(sum(c**2 for c in self.column) ** 0.5), 4))
+        return float(round_up(xp.asarray(sum(c**2 for c in self.column) ** 0.5), 4))
 
     @property
     def prefix_error(self) -> Reals:
@@ -106,7 +107,7 @@ class Plan:
     @property
     def total_variance(self) -> Reals:
         """Total variance of the noise on all entries of a sum."""
-        return scaled(self.family, 1.0).variance() * jnp.sum(jnp.array(self.sizes) * self.scales**2)
+        return scaled(self.family, 1.0).variance() * xp.sum(xp.array(self.sizes) * self.scales**2)
 
     def statement(self, delta: ArrayLike | None = None) -> Statement:
         """The privacy statement of all steps at `delta`, the plan's own by default.
@@ -135,7 +136,7 @@ class Plan:
             relation=self.relation,
             group_size=self.group_size,
         )
-        return self.sampling.releases(jnp.asarray(1.0 * self.steps)) * privacy_loss(mechanism)
+        return self.sampling.releases(xp.asarray(1.0 * self.steps)) * privacy_loss(mechanism)
 
 
 @with_names
@@ -240,17 +241,17 @@ def _check_choices(allocation: str, noise: str, relation: str, release: str) -> 
 
 def _unit_scales(clips: Vector, sizes: tuple[int, ...], allocation: str, noise: str) -> Vector:
     """Scales at multiplier 1."""
-    counts = jnp.array(sizes, dtype=jnp.float64)
+    counts = xp.array(sizes, dtype=xp.float64)
     norm = norm_of(noise)
     if norm == 2:
         shifts, level = clips, GDP(1.0)
     else:
-        shifts, level = jnp.sqrt(counts) * clips, PureDP(1.0)
+        shifts, level = xp.sqrt(counts) * clips, PureDP(1.0)
     if allocation == "inid":
         return allocate(noise, shifts, level, weights=counts)
-    shape = clips if allocation == "spr" else jnp.ones_like(clips)
+    shape = clips if allocation == "spr" else xp.ones_like(clips)
     relative = shifts / shape
-    return round_up(shape * jnp.linalg.norm(relative, norm), 8)
+    return round_up(shape * xp.linalg.norm(relative, norm), 8)
 
 
 def _with_scales(plan: Plan, allocation: str) -> Plan:
@@ -266,8 +267,11 @@ def _with_scales(plan: Plan, allocation: str) -> Plan:
 def _with_budget(budget: Budget, plan: Plan) -> Plan:
     """The plan with the least noise multiplier that satisfies the budget, and with its delta."""
     exact = left_for_exact(budget, plan.sampling_error)
-    multiplier = calibrate(plan._loss, exact, lower=1e-2, upper=1e7)
-    if not bool(jnp.isfinite(multiplier)):
+    # The central limit of Gaussian steps, which is close for other noise; a pure budget has none.
+    phases = (Phase(1.0, sampling=plan.sampling, steps=plan.steps),)
+    guess = None if float(exact.delta) == 0 else expected_factor(exact, phases)
+    multiplier = calibrate_from(guess, plan._loss, exact, lower=1e-2, upper=1e7)
+    if not bool(xp.isfinite(multiplier)):
         raise ValueError(f"budget cannot be met by {plan.family} noise: it would be infinite")
     plan, delta = dataclasses.replace(plan, noise_multiplier=multiplier), float(budget.delta)
     if delta == 0:
