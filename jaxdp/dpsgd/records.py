@@ -39,8 +39,8 @@ def records_of(data: Any, count: int | None) -> Records:
         raise ValueError(f"records must be the {found} of data, or None, got {count}")
     if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
         return Records(found, lambda indices: _copied(data, indices), lambda: digest_of(data))
-    on_device = jax.tree.map(_on_device, data)
-    return Records(found, lambda indices: _rows(on_device, indices), lambda: digest_of(on_device))
+    arrays = on_device(data)
+    return Records(found, lambda indices: _rows(arrays, indices), lambda: digest_of(arrays))
 
 
 def _of_function(data: Callable[[np.ndarray], Any], count: int) -> Records:
@@ -69,12 +69,27 @@ def _rows(data: Any, indices: jax.Array) -> Any:
     return jax.tree.map(lambda x: x[indices], data)
 
 
-def _on_device(leaf: Any) -> jax.Array:
-    """The array where it lies, with axes of a mesh that the compiler divides, not types."""
-    array = jnp.asarray(leaf)
-    sharding = array.sharding
-    if not isinstance(sharding, NamedSharding):
-        return array
-    mesh: Any = sharding.mesh
-    auto = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
-    return jax.device_put(array, NamedSharding(auto, sharding.spec))
+def on_device(tree: Any) -> Any:
+    """Arrays where they lie, with axes of a mesh that the compiler divides, not types."""
+
+    def placed(leaf: Any) -> jax.Array:
+        array = jnp.asarray(leaf)
+        sharding = array.sharding
+        if not isinstance(sharding, NamedSharding):
+            return array
+        mesh: Any = sharding.mesh
+        types = (AxisType.Auto,) * len(mesh.axis_names)
+        auto = Mesh(mesh.devices, mesh.axis_names, axis_types=types)
+        return jax.device_put(array, NamedSharding(auto, sharding.spec))
+
+    return jax.tree.map(placed, tree)
+
+
+def placed_as(given: Any, tree: Any) -> Any:
+    """The arrays on the meshes of those that were given."""
+
+    def placed(old: Any, new: Any) -> Any:
+        sharding = getattr(old, "sharding", None)
+        return jax.device_put(new, sharding) if isinstance(sharding, NamedSharding) else new
+
+    return jax.tree.map(placed, given, tree)

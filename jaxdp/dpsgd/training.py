@@ -15,7 +15,7 @@ import optax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import require_outside_traces
-from jaxdp._core.precision import callers_are_wide, in_callers_setting, opened
+from jaxdp._core.precision import in_callers_setting, opened
 from jaxdp._core.programs import shared_jit
 from jaxdp._core.progress import shown
 from jaxdp._core.random_key import ONE_KEY, checked_key
@@ -24,7 +24,7 @@ from jaxdp.dpsgd.checkpoint import Checkpoint, fingerprints
 from jaxdp.dpsgd.clipping import clipped_sums
 from jaxdp.dpsgd.dense_layers import gradients_of
 from jaxdp.dpsgd.groups import require_floating
-from jaxdp.dpsgd.records import Records, records_of
+from jaxdp.dpsgd.records import Records, on_device, placed_as, records_of
 from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.dpsgd.transformations import (
     NoiseState,
@@ -61,7 +61,7 @@ def train(
 
     Args:
         loss: loss(params, example) for one example, a tree like `data` without its leading axis.
-        params: the initial parameters.
+        params: the initial parameters; on a mesh of devices, the result has the same placement.
         data: a tree of arrays with a common leading axis of records; `np.memmap` arrays are read
             batch by batch. Or a function of indices that returns such a tree, one row an index.
         plan, optimizer: made by `dp.dpsgd.plan`; of optax, for the noisy mean gradient.
@@ -130,10 +130,8 @@ def _run(
     # Arrays have the types that the caller's setting gives.
     init, update = in_callers_setting(optimizer.init), in_callers_setting(optimizer.update)
     optimizer = optax.GradientTransformation(init, update)
-    loss, params = in_callers_setting(loss), in_callers_setting(_on_device)(params)
-    read = records.read
-    if not callers_are_wide():
-        read = in_callers_setting(lambda indices: _on_device(records.read(indices)))
+    given, loss, params = params, in_callers_setting(loss), in_callers_setting(on_device)(params)
+    read = in_callers_setting(lambda indices: on_device(records.read(indices)))
     batch_of = plan.sampling.draw(jax.random.fold_in(file.key, 1), records.number)
     noise = initial_noise(plan, jax.random.fold_in(file.key, 0))
     first = noise, _initial(optimizer, params)
@@ -142,26 +140,23 @@ def _run(
         example = jax.tree.map(lambda rows: rows[0], read(np.zeros(1, int)))
         return fingerprints(loss, params, example, records.digest(), optimizer)
 
-    n_done, params, state = file.reached(params, first, inputs)
+    n_done, found, state = file.reached(params, first, inputs)
+    params = placed_as(params, found)
     shapes = plan.shapes if plan.clip_quantile is None else (*plan.shapes, np.shape(plan.clips))
     zero = [jnp.asarray(np.zeros(shape)) for shape in shapes]
-    part_sum, step = _part_sum(loss, plan), _step(plan, optimizer)
+    part_sum, step, steps = _part_sum(loss, plan), _step(plan, optimizer), jnp.asarray(plan.steps)
     part = options.part or _part_of(float(plan.expected_batch), _entries(loss, params, read, plan))
     for made in shown(range(n_done + 1, plan.steps + 1), "steps", options.progress):
         total = zero
         for indices, mask in zip(*in_parts(batch_of(made - 1), part), strict=True):
             total = part_sum(total, params, read(indices), mask, state[0].clips)
-        params, state = step(params, state, total)
+        params, state = step(params, state, total, steps)
         if made % options.every == 0 or made == plan.steps:
             file.write(made, params, state)
             if options.callback is not None:
                 adapted = () if plan.clip_quantile is None else (np.asarray(state[0].clips),)
-                in_callers_setting(options.callback)(made, params, *adapted)
-    return params
-
-
-def _on_device(tree: Any) -> Any:
-    return jax.tree.map(jnp.asarray, tree)
+                in_callers_setting(options.callback)(made, placed_as(given, params), *adapted)
+    return placed_as(given, params)
 
 
 def _initial(optimizer: optax.GradientTransformation, params: Any) -> Any:
@@ -233,8 +228,8 @@ def _part_of(expected: float, entries: int) -> int:
 def _step(plan: Plan, optimizer: optax.GradientTransformation) -> Any:
     """Parameters and state after a step from a sum of clipped gradients."""
 
-    def step(params: Any, state: tuple[NoiseState, Any], total: Any) -> tuple[Any, Any]:
-        means, noise = noised(plan, total, state[0])
+    def step(params: Any, state: tuple[NoiseState, Any], total: Any, steps: Any) -> tuple[Any, Any]:
+        means, noise = noised(plan, total, state[0], steps)
         mean = jax.tree.unflatten(jax.tree.structure(params), means)
         updates, of_optimizer = optimizer.update(mean, state[1], params)
         return in_callers_setting(optax.apply_updates)(params, updates), (noise, of_optimizer)

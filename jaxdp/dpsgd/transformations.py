@@ -129,7 +129,7 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
         if any(_NOISY.get(id(leaf)) is leaf for leaf in leaves):
             raise ValueError("updates must be sums of clipped gradients: add_noise is there twice")
         _require_shapes(updates, plan, examples=False)
-        means, following = noised(plan, leaves, state)
+        means, following = noised(plan, leaves, state, plan.steps)
         noisy = jax.tree.unflatten(jax.tree.structure(updates), means)
         _NOISY.update({id(leaf): leaf for leaf in jax.tree.leaves(noisy)})
         return noisy, following
@@ -145,15 +145,20 @@ def initial_noise(plan: Plan, key: Key) -> NoiseState:
 
 
 @draws_in_float64(keeps_types=True)
-def noised(plan: Plan, sums: list[Any], state: NoiseState) -> tuple[list[Any], NoiseState]:
-    """The noisy means of `clipped_sums`, leaf by leaf, and the state of the next step."""
+def noised(
+    plan: Plan, sums: list[Any], state: NoiseState, steps: int | jax.Array
+) -> tuple[list[Any], NoiseState]:
+    """The noisy means of `clipped_sums`, leaf by leaf, and the state of the next step.
+
+    steps: of the plan; one program serves plans of any number of them.
+    """
     first_clips, plan = plan.clips, plan.at(state.clips)
     following, now = jax.random.split(checked_key(state.key, sums, plan))
     noise, (scales, sizes) = scaled(plan.family, 1.0), plan.drawn
     # Of a vector of ones, in the norm that the noise counts: of all steps that one gradient moves.
     size = (sum(sizes) * len(plan.column)) ** (1.0 / noise.norm)
     ratio = 1.0 / (plan.noise_multiplier * size)
-    if_unfinished = jnp.where(state.made < plan.steps, 1.0, jnp.nan)
+    if_unfinished = jnp.where(state.made < steps, 1.0, jnp.nan)
     groups = lattice.added_to_groups(noise, scales, ratio, now, sizes, plan.release)
     clips, memory = state.clips, []
     if plan.clip_quantile is not None:

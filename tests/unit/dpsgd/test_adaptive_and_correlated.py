@@ -79,7 +79,7 @@ def test_thresholds_follow_noisy_counts_alone():
         first = [initial_noise(plan, key) for key in jax.random.split(KEY, 500)]
         state = jax.tree.map(lambda *x: jnp.stack(x), *first)
         sums = [jnp.zeros(3), jnp.zeros((2, 2)), jnp.array([10.0])]
-        means, after = jax.jit(jax.vmap(lambda s: noised(plan, sums, s)))(state)
+        means, after = jax.jit(jax.vmap(lambda s: noised(plan, sums, s, plan.steps)))(state)
         quantile = -np.log(np.asarray(after.clips)[:, 0]) / 0.2 + 0.3
         noise = (quantile - 0.5) * 100 - 10
         scale = float(plan.drawn[0][-1])
@@ -120,7 +120,7 @@ def test_noise_between_steps_has_the_stated_covariance(release):
     with opened():
         state, seen = initial_noise(plan, KEY), []
         for step in range(steps):
-            (mean,), state = noised(plan, [jnp.full(20_000, float(step))], state)
+            (mean,), state = noised(plan, [jnp.full(20_000, float(step))], state, plan.steps)
             seen.append(np.asarray(mean, dtype=float) * 100 - step)
     lags = np.subtract.outer(np.arange(steps), np.arange(steps))
     column = np.array([1.0, 0.5, 0.375])

@@ -56,15 +56,38 @@ def train(plan, factor=1.0, rate=0.1, key=None, data=DATA, loss=None):
     ids=["poisson", "cut", "fixed", "allocated"],
 )
 def test_a_second_training_without_a_key_compiles_nothing(plan, sampling):
-    """Steps compiled two programs each, and all calls four more."""
+    """Nor does one of another number of steps, or with other noise."""
     plan = dataclasses.replace(plan, sampling=sampling)
     train(plan)
     scaled = dataclasses.replace(plan, scales=2.0 * plan.scales)
+    longer = dataclasses.replace(plan, steps=6)
     with counted() as compiled:
         train(plan)
         train(plan, data=DATA + 1.0)
         train(scaled)
+        train(longer)
     assert compiled == []
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_a_plan_compiles_nothing_and_begins_near_its_noise(noise, monkeypatch):
+    """Its arithmetic was JAX's, and its search began in the middle of 1e-2 to 1e7."""
+    tried, loss = [], dpsgd.Plan._loss
+
+    def watched(plan, noise_multiplier):
+        if isinstance(noise_multiplier, np.ndarray):
+            tried.append(float(noise_multiplier))
+        return loss(plan, noise_multiplier)
+
+    monkeypatch.setattr(dpsgd.Plan, "_loss", watched)
+    params = {f"layer {i}": {"w": np.zeros(2 + i)} for i in range(13)}
+    known = {"sampling_prob": 0.1, "steps": 20, "dataset_size": 100}
+    with counted() as compiled:
+        dpsgd.plan((1.0, 1e-5), params, clip=1.0, noise=noise, **known)
+    assert compiled == []
+    searched = [x for x in tried if 1e-2 < x < 1e7]  # without the ends
+    assert len(searched) < 8
+    assert max(searched) < 2.0 * min(searched)
 
 
 def test_what_a_training_reads_is_what_it_runs_with(plan):
