@@ -11,7 +11,7 @@ import optax
 from jaxdp._core import checks
 from jaxdp._core.compilation import compiled, jitted
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import for_traces, lax, xp
 from jaxdp._core.types import ArrayLike, Bools, Index, Indices, Reals
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.contour.chernoff import smooth_log_delta
@@ -176,7 +176,8 @@ def _searched(query: _Query, budget: Budget, costs: Reals, power: Reals, steps: 
         return (following, memory, best, least), None
 
     first = starts[0], optimiser.init(starts[0]), starts[1], xp.asarray(xp.inf)
-    return lax.scan(step, first, xp.arange(steps + 2 * _SETTLING))[0][2]
+    with for_traces():  # its derivatives and optax are JAX's
+        return lax.scan(step, first, xp.arange(steps + 2 * _SETTLING))[0][2]
 
 
 _shape = compiled(_searched, 4)
