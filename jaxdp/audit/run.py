@@ -95,8 +95,8 @@ def run(
     Returns:
         An `Audit`. A claim that is not refuted is not proved: the test may be weak.
 
-    Source: split samples and Clopper-Pearson bounds; see `audit.confidence`. `ValueError` for a claim
-    without a finite epsilon or mu, equal neighbours, and constant or infinite outputs.
+    Source: split samples and Clopper-Pearson bounds; see `audit.confidence`. `ValueError` for a
+    claim without a finite epsilon or mu, equal neighbours, and constant or infinite outputs.
 
     >>> import jax
     >>> import jaxdp as dp
