@@ -8,6 +8,9 @@ variation: the midpoint rule's error, (1 / 24) of the integral of the density's 
 (at most 2) and 1 / 4 of a kink's slope. The scale of any log-concave noise is 1 / sqrt(I), I its
 Fisher information: the integral of the absolute second derivative, kinks included, is 2 I at most,
 and each cell's error 1 / 8 of its part. `noise.kernels.whole_draws` states the sampler's own error.
+A noise has its own exact draws, or is log-concave on the reals: then its log density in float64
+decides. The width of a histogram is rounded up to an even multiple, the bound of a truncated Laplace
+to a half-odd one: both lower delta.
 Source: Mironov, On significance of the least significant bits for differential privacy, CCS 2012.
 """
 
@@ -29,13 +32,71 @@ from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.noise.base import Noise, exp_up
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian
+from jaxdp.noise.discrete_histogram import DiscreteHistogram
+from jaxdp.noise.discrete_laplace import DiscreteLaplace
+from jaxdp.noise.flipped_huber import FlippedHuber
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.lattice_draws import draw_error, require_drawable, unit_of
+from jaxdp.noise.kernels.whole_laws import half_mass_width
+from jaxdp.noise.laplace import Laplace
+from jaxdp.noise.offset_gaussian import OffsetGaussian
+from jaxdp.noise.staircase import Staircase
+from jaxdp.noise.subbotin import Subbotin
+from jaxdp.noise.truncated_laplace import TruncatedLaplace
 
+NOISES: dict[str, type[Noise]] = {
+    kind.name: kind
+    for kind in (
+        *(Gaussian, Laplace, TruncatedLaplace, FlippedHuber, OffsetGaussian, Subbotin, Staircase),
+        *(Histogram, DiscreteGaussian, DiscreteLaplace, DiscreteHistogram),
+    )
+}
 # Bits of a noise's scale above the lattice. chosen: total variation 2^-64, values to 2^29 scales
 BITS = 32
 # Multiples of g that a value is clipped to. derived: with noise below 2^40 they add up in 64 bits
 _LARGEST = 2.0**61
+# Most of the width of a log-concave noise, 1 / (2 g(0)), over its unit. chosen: few log densities
+# are steeper, and draws stay below 2^45 multiples
+_MOST_WIDTH = 64.0
+
+
+def is_exact(kind: type[Noise]) -> bool:
+    """True if draws need no log density in floating point."""
+    return kind.whole_kind != "concave" or kind._draw_whole is not Noise._draw_whole
+
+
+def require_drawable(noise: Noise, *, exact: bool = False, reals: bool = False) -> None:
+    """`ValueError` for a noise without draws on a lattice, `exact` ones of noise on the `reals`."""
+
+    def is_drawn(kind: type[Noise]) -> bool:
+        by_density = kind.log_concave and not kind.on_integers and not exact
+        return (is_exact(kind) or by_density) and not (reals and kind.on_integers)
+
+    if not isinstance(noise, Noise) or not is_drawn(type(noise)):
+        names = ", ".join(kind.__name__ for kind in NOISES.values() if is_drawn(kind))
+        own = "" if exact else ", or your own noise on the reals with log_concave = True,"
+        hint = "" if reals else ": a DiscreteHistogram(weights) has any chances on the integers"
+        raise ValueError(
+            f"noise must be one of {names}{own} to be released, got {type(noise).__name__}{hint}"
+        )
+    noise.is_consistent()
+
+
+def unit_of(noise: Noise) -> Reals:
+    """The smallest length over which the density changes; concrete ones must be finite."""
+    unit = noise._lattice_unit()
+    if not is_exact(type(noise)):
+        unit = xp.where(half_mass_width(noise) <= _MOST_WIDTH * unit, unit, xp.nan)
+    if checks.is_concrete(unit) and not np.isfinite(np.asarray(unit)).all():
+        raise ValueError("noise must have a finite scale, and no jumps, to be sampled")
+    return unit
+
+
+def draw_error(noise: Noise) -> float:
+    """Total variation between a draw's law and that proportional to the density at multiples."""
+    return whole_draws.ERROR if is_exact(type(noise)) else whole_draws.CONCAVE_ERROR
 
 
 @final

@@ -13,7 +13,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.noise.base import Noise
 from jaxdp.noise.histogram import Weighted
-from jaxdp.noise.lattice_draws import NOISES
+from jaxdp.released import NOISES
 
 # A name, or the class of a noise.
 Family: TypeAlias = str | type[Noise]

@@ -114,12 +114,12 @@ class Noise(abc.ABC):
     def _singularities(self, shift: Reals) -> Singularities: ...
 
     def _lattice_unit(self) -> Reals:
-        """The smallest length over which the density changes: see `lattice_draws`."""
+        """The smallest length over which the density changes: see `released`."""
         by_density = self.whole_kind == "concave"
         return self.fisher_information() ** -0.5 if by_density else vars(self)["scale"]
 
     def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
-        """Draws at multiples of `fine`, in these: see `lattice_draws`."""
+        """Draws at multiples of `fine`, in these: see `released`."""
         return whole_draws.draw(key, law_of(self, self.whole_kind, fine), shape)
 
     def _loss_atoms(self, shift: Reals) -> LossAtoms | None:

@@ -116,7 +116,7 @@ class TruncatedLaplace(Noise):
         return _draw(self._support(), w)
 
     def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
-        """See `lattice_draws` for the bound."""
+        """See `released` for the bound."""
         scale, bound = xp.broadcast_arrays(self.scale / fine, xp.ceil(self.bound / fine))
         return whole_draws.draw(key, WholeLaw(self.whole_kind, scale, bound=bound), shape)
 

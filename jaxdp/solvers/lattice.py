@@ -26,8 +26,7 @@ from jaxdp._core.types import Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.lattice_draws import require_drawable, unit_of
-from jaxdp.released import size_error
+from jaxdp.released import require_drawable, size_error, unit_of
 
 # How noise is drawn: from a lattice, or in floating point, which is for research.
 RELEASES = ("lattice", "float")

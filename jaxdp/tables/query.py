@@ -22,8 +22,7 @@ from jaxdp.design.expected_error import ExpectedError, expected_error
 from jaxdp.design.families import MEMBERS, scaled
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.mechanism import Mechanism
-from jaxdp.noise.lattice_draws import unit_of
-from jaxdp.released import BITS
+from jaxdp.released import BITS, unit_of
 from jaxdp.tables.cells import Cells
 from jaxdp.tables.missing import DROP, Missing
 from jaxdp.tables.quantiles import DRAWS, rank_error, steps_of

@@ -21,7 +21,7 @@ from jaxdp.design.allocate import allocation_shape
 from jaxdp.design.families import CONTINUOUS as NOISES
 from jaxdp.design.families import scaled
 from jaxdp.noise.base import Noise
-from jaxdp.noise.lattice_draws import require_drawable
+from jaxdp.released import require_drawable
 from jaxdp.solvers import lattice
 from jaxdp.solvers.penalties import Penalty
 from jaxdp.solvers.problems import Smoothness

@@ -26,8 +26,7 @@ from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.noise.histogram import Weighted
-from jaxdp.noise.lattice_draws import require_drawable
-from jaxdp.released import whole_noise_error
+from jaxdp.released import require_drawable, whole_noise_error
 
 # Ratio of the levels of squares and values, with Gaussian noise: a record's two sums of a column
 # move by sqrt(z^2 + (.8 (2 z^2 - 1))^2) together. chosen: no two records differ by more than 2, as
