@@ -9,7 +9,7 @@ variation: the midpoint rule's error, (1 / 24) of the integral of the density's 
 Fisher information: the integral of the absolute second derivative, kinks included, is 2 I at most,
 and each cell's error 1 / 8 of its part. `noise.kernels.whole_draws` states the sampler's own error.
 A noise has its own exact draws, or is log-concave on the reals: then its log density in float64
-decides. The width of a histogram is rounded up to an even multiple, the bound of a truncated Laplace
+decides. A histogram's width is rounded up to an even multiple, a truncated Laplace's bound
 to a half-odd one: both lower delta.
 Source: Mironov, On significance of the least significant bits for differential privacy, CCS 2012.
 """
