@@ -87,15 +87,21 @@ def test_an_interrupt_before_the_charge_ends_at_once():
 def test_other_signals_wait_from_the_charge_on(name, monkeypatch):
     number, seen = getattr(signal, name), []
     monkeypatch.setattr(signal, "raise_signal", seen.append)
-    usual = signal.getsignal(number)
-    with results.Held() as held:
-        held.waits = True
-        os.kill(os.getpid(), number)
-        assert (held.pending, seen) == (True, [])
-    assert signal.getsignal(number) is usual
-    with results.Held():
-        os.kill(os.getpid(), number)
-    assert seen == [number]
+    before = signal.signal(number, signal.SIG_DFL)  # nohup ignores one
+    try:
+        with results.Held() as held:
+            held.waits = True
+            os.kill(os.getpid(), number)
+            assert (held.pending, seen) == (True, [])
+        assert signal.getsignal(number) is signal.SIG_DFL
+        with results.Held():
+            os.kill(os.getpid(), number)
+        assert seen == [number]
+        signal.signal(number, signal.SIG_IGN)
+        with results.Held():
+            assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
 
 
 def test_no_released_table_is_replaced(run, tmp_path):
