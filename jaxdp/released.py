@@ -317,21 +317,3 @@ def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Ar
     half = jnp.where(lattice.shift > 0, 1 << jnp.maximum(lattice.shift - 1, 0), 0)
     rounded = ((total + half) >> lattice.shift).astype(jnp.float64) * lattice.coarse
     return jnp.where(bad, jnp.nan, rounded)
-
-
-def whole_noise_error(noise: Noise, draws: int) -> Reals:
-    """Total variation between the laws of `draws` draws of `whole_noise` and of the noise."""
-    return size_error(draws, 0.0 if noise.on_integers else 2.0**-BITS, draw_error(noise))
-
-
-def whole_noise(noise: Noise, key: Key, shape: tuple[int, ...]) -> Reals:
-    """Noise for sums of whole numbers: itself if on the integers, else rounded from its lattice.
-
-    It is rounded as a release with granularity 1, so the noise's guarantee holds up to a total
-    variation of 2^-64 a draw. Scales must be below 2^32; `ValueError` for noises without a lattice.
-    """
-    require_drawable(noise)
-    if noise.on_integers:
-        return noise._draw_whole(key, shape, jnp.ones(()))
-    lattice = lattice_of(noise, jnp.zeros(()), 1.0, (1, 0), True)
-    return _added(noise, jnp.zeros(shape), key, lattice)

@@ -9,11 +9,18 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.functions import logsumexp
 from jaxdp.estimators.base import DPEstimator, estimator, warn_of_little
-from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
+from jaxdp.estimators.bounds import public_bounds, warn_of_bounds
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.solvers import naive_bayes
+from jaxdp.solvers.blocks import Columns
+from jaxdp.solvers.measured import narrowed
 
 _base = checks.extra("sklearn.base", "learn")
 _multiclass = checks.extra("sklearn.utils.multiclass", "learn")
+
+# Share of mu^2 that narrows the bounds, if Gaussian noise lets windows stand out. measured: bounds
+# of 100 deviations, heavy tails, wine, iris
+_NARROWING = 0.2
 
 
 @estimator
@@ -22,7 +29,8 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
 
     epsilon, delta: of all statistics together (delta = 0 needs a Laplace).
     feature_bounds: (lower, upper) of the continuous columns, numbers or one each, public; values
-        are clipped to them. None where all columns are categorical.
+        are clipped to them, and to narrower ones from noisy histograms where public numbers say
+        that these help (a fifth of mu^2, Gaussian noise). None where all columns are categorical.
     categories: how many values each column has, coded 0, 1, ...; 0: continuous. None: all are.
     classes: the labels, public. None takes the labels of `y` and assumes that they are public.
     noise, levels, relation: see `solvers.naive_bayes.plan`; smoothing, least_variance: `release`.
@@ -59,17 +67,23 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
         if continuous.size:
             columns = [self._columns()[index] for index in continuous]
             bounds = public_bounds(self.feature_bounds, columns, warn=True)
-            matrix = matrix.copy()
-            numbers = clip_to_bounds(matrix[:, continuous], *bounds, "X", columns)
-            matrix[:, continuous] = numbers
+            warn_of_bounds(matrix[:, continuous], *bounds, columns)
+        budget, key, spent = self._budget(), self._key(), None
+        part = GDP(largest_gdp(budget).mu * _NARROWING**0.5)
+        is_gaussian = self._is_private() and self.noise == "gaussian"
+        if continuous.size and is_gaussian and part.mu > 0:
+            numbers = Columns(matrix[:, continuous])
+            near, spent, key = narrowed(numbers, np.stack(bounds), part, budget, key, self.relation)
+            bounds = near[0], near[1]
         self.plan_ = naive_bayes.plan(
-            self._budget(),
+            budget,
             classes=len(self.classes_),
             categories=categories,
             feature_bounds=bounds,
             relation=self.relation,
             noise=self.noise if self._is_private() else "gaussian",
             levels=self.levels,
+            spent=spent,
         )
         if self._is_private():
             self._warn_of_noise(len(codes))
@@ -77,7 +91,7 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
             matrix,
             codes,
             self.plan_,
-            self._key(),
+            key,
             smoothing=self.smoothing,
             least_variance=self.least_variance,
         )

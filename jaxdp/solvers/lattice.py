@@ -26,7 +26,7 @@ from jaxdp._core.types import Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.released import require_drawable, size_error, unit_of
+from jaxdp.released import draw_error, require_drawable, size_error, unit_of
 
 # How noise is drawn: from a lattice, or in floating point, which is for research.
 RELEASES = ("lattice", "float")
@@ -84,21 +84,41 @@ def added(
     if release == "float":
         return Added(scale * noise.sample(key, shape), xp.zeros(()))
     step, fine = _step(noise, scale, ratio)
-    is_known = checks.all_concrete(noise, scale, ratio, key) and not is_tracing()
+    return Added(xp.where(scale == 0, 0.0, drawn(noise, fine, key, shape) * step), step)
+
+
+def whole_noise(noise: Noise, key: Key, shape: Shape) -> Reals:
+    """Noise for sums of whole numbers: itself if on the integers, else rounded from its lattice.
+
+    Rounding is post-processing of a release on a finer lattice, of which whole numbers are
+    multiples. Scales must be below 2^32; `ValueError` for noises without a lattice.
+    """
+    require_drawable(noise)
+    step = xp.ones(()) if noise.on_integers else power_of_two(unit_of(noise), -_BITS)
+    return xp.round(drawn(noise, step, key, shape) * step)
+
+
+def whole_noise_error(noise: Noise, draws: int) -> Reals:
+    """Total variation between the laws of `draws` draws of `whole_noise` and of the noise."""
+    return size_error(draws, 0.0 if noise.on_integers else 2.0**-_BITS, draw_error(noise))
+
+
+def drawn(noise: Noise, fine: Reals, key: Key, shape: Shape) -> Reals:
+    """Whole draws, of multiples of `fine`; known ones by one program for all of their numbers."""
+    is_known = checks.all_concrete(noise, fine, key) and not is_tracing()
     size = math.prod(shape)
     if not is_known and size < PART:
-        return Added(jnp.where(scale == 0, 0.0, noise._draw_whole(key, shape, fine) * step), step)
+        return noise._draw_whole(key, shape, fine)
     lib: Any = np if is_known else jnp
     spread = lib.broadcast_to(lib.asarray(fine), shape).reshape(-1)
     parts = -(-size // PART)
     spread = lib.pad(spread, (0, parts * PART - size), constant_values=1.0).reshape(parts, PART)
     turns = np.arange(parts, dtype=np.uint32)
     if is_known:
-        drawn = [np.asarray(_part(noise, key, *each)) for each in zip(turns, spread, strict=True)]
+        found = [np.asarray(_part(noise, key, *each)) for each in zip(turns, spread, strict=True)]
     else:
-        drawn = lax.map(lambda each: _part_of(noise, key, *each), (turns, spread))
-    drawn = lib.reshape(lib.asarray(drawn), -1)[:size].reshape(shape)
-    return Added(lib.where(lib.asarray(scale) == 0, 0.0, drawn * step), step)
+        found = lax.map(lambda each: _part_of(noise, key, *each), (turns, spread))
+    return lib.reshape(lib.asarray(found), -1)[:size].reshape(shape)
 
 
 def _part_of(noise: Noise, key: Key, turn: Any, fine: Reals) -> Reals:

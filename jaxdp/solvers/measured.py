@@ -25,8 +25,8 @@ _NARROWING = 0.5
 # `doubt` of windows of features, whose rare values count, and of targets, whose mean is needed.
 # measured: dummies of 2 %; bounds of 100 deviations
 _DOUBT, _TARGET_DOUBT = 0.25, 2.0
-# Sampling error of histograms, times e^epsilon, over delta, at most. chosen: the noise is unchanged
-_NARROWING_ERROR = 0.05
+# Sampling error of histograms, times e^epsilon, over delta, at most. chosen: all may take half
+_NARROWING_ERROR = 0.3
 # `jax.random.split`, compiled once: of a secure key it would be compiled in each fit.
 split = jax.jit(jax.random.split, static_argnums=1)
 
@@ -150,35 +150,32 @@ def _scales(
     if pooled:
         center, scale = scaling.release_pooled(columns, low, high, width, cost, key, **kept)
         return center, scale, Drawn(cost, error)
-    (low, high), first, rest, key = _narrowed(columns, bounds, cost, budget, key, relation)
-    center, scale = scaling.release(columns, low, high, rest, key, **kept)
+    first, rest = None, cost
+    if isinstance(cost, GDP):
+        part = GDP(cost.mu * np.sqrt(_NARROWING))
+        bounds, first, key = narrowed(columns, bounds, part, budget, key, relation)
+        if first is not None:
+            rest = GDP(cost.mu * np.sqrt(1.0 - _NARROWING))
+    center, scale = scaling.release(columns, bounds[0], bounds[1], rest, key, **kept)
     return center, scale, Drawn(rest, error) if first is None else first + Drawn(rest, error)
 
 
-def _narrowed(
-    columns: Columns,
-    bounds: np.ndarray,
-    cost: GDP | PureDP,
-    budget: Budget,
-    key: Key,
-    relation: str,
-) -> tuple[Any, Drawn | None, GDP | PureDP, Key]:
-    """Narrower bounds, what they cost, what remains of `cost`, and another key.
+def narrowed(
+    columns: Columns, bounds: np.ndarray, part: GDP, budget: Budget, key: Key, relation: str
+) -> tuple[np.ndarray, Drawn | None, Key]:
+    """Bounds of all columns, (2, p + k), some narrower; what they cost, if anything; another key.
 
     Of all columns, or of the targets alone if there are too many features: without a mean of the
     targets nothing is learnt. Public numbers decide; nothing is spent where no window stands out.
     """
     targets = columns.targets
-    if not isinstance(cost, GDP):
-        return bounds, None, cost, key
-    part = GDP(cost.mu * np.sqrt(_NARROWING))
     for of in [columns] + [Columns(targets)] * (targets is not None):
         turns = scaling.rounds(*of.shape, part, relation)
         error = float(scaling.narrowing_error(of.shape[1], turns))
         if turns and error * np.exp(float(budget.epsilon)) <= _NARROWING_ERROR * budget.delta:
             break
     else:
-        return bounds, None, cost, key
+        return bounds, None, key
     key, other = split(key, 2)
     near, places = bounds.copy(), slice(-of.shape[1], None)
     doubt = np.full(of.shape[1], _DOUBT)
@@ -186,4 +183,4 @@ def _narrowed(
         doubt[-targets.shape[1] :] = _TARGET_DOUBT
     low, high = bounds[:, places]
     near[:, places] = scaling.narrowed(of, low, high, part, other, relation=relation, doubt=doubt)
-    return near, Drawn(part, error), GDP(part.mu * np.sqrt(1.0 / _NARROWING - 1.0)), key
+    return near, Drawn(part, error), key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +11,11 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.checks import number_of_records
 from jaxdp._core.float64 import draws_in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Key, Reals
-from jaxdp.released import whole_noise
+from jaxdp.solvers.lattice import whole_noise
+from jaxdp.solvers.measured import split
 from jaxdp.solvers.naive_bayes.plan import Plan
 
 # Least variance of z to which uncertain ones shrink. chosen: a tenth of the uniform law's; wine at
@@ -85,14 +87,13 @@ def release(
     codes = matrix[:, categorical].astype(np.int64)
     numbers = matrix[:, continuous]
     counts, tables, sums = _statistics(codes, numbers, classes.astype(np.int64), plan)
-    keys = jax.random.split(checked_key(key, plan), 3)
-    counts = jnp.asarray(counts) + whole_noise(plan.count_noise, keys[0], counts.shape)
-    tables = jnp.asarray(tables) + whole_noise(plan.count_noise, keys[1], tables.shape)
-    sums = jnp.asarray(sums)
+    keys = split(checked_key(key, plan), 3)
+    counts = counts + whole_noise(plan.count_noise, keys[0], counts.shape)
+    tables = tables + whole_noise(plan.count_noise, keys[1], tables.shape)
     if plan.sum_noise is not None:
         sums = sums + whole_noise(plan.sum_noise, keys[2], sums.shape)
     is_public = plan.relation == "replace_one"
-    total = jnp.asarray(float(len(matrix))) if is_public else jnp.sum(counts)
+    total = float(len(matrix)) if is_public else xp.sum(counts)
     return _model(counts, total, tables, sums, plan, *floors)
 
 
@@ -167,37 +168,36 @@ def _statistics(
     return counts, tables, sums
 
 
-@jax.jit
 def _model(
-    counts: Reals,
-    total: Reals,
-    tables: Reals,
-    sums: Reals,
+    counts: Any,
+    total: Any,
+    tables: Any,
+    sums: Any,
     plan: Plan,
     smoothing: Reals,
     least_variance: Reals,
 ) -> Model:
-    counts = _counts_of(counts, total, jnp.sqrt(plan.count_noise.variance()))
+    counts = _counts_of(counts, total, xp.sqrt(plan.count_noise.variance()))
     categorical, _ = plan.columns
     if categorical.size:
-        limits = jnp.asarray(plan.categories)[categorical]
-        is_category = (jnp.arange(tables.shape[-1])[None] < limits[:, None])[None]
-        smooth = jnp.where(is_category, jnp.maximum(tables, 0.0) + smoothing, 0.0)
-        shares = smooth / jnp.sum(smooth, axis=-1, keepdims=True)
-        tables = jnp.where(is_category, jnp.log(jnp.where(is_category, shares, 1.0)), 0.0)
+        limits = xp.asarray(plan.categories)[categorical]
+        is_category = (xp.arange(tables.shape[-1])[None] < limits[:, None])[None]
+        smooth = xp.where(is_category, xp.maximum(tables, 0.0) + smoothing, 0.0)
+        shares = smooth / xp.sum(smooth, axis=-1, keepdims=True)
+        tables = xp.where(is_category, xp.log(xp.where(is_category, shares, 1.0)), 0.0)
     half = (0.5 * (plan.upper - plan.lower))[None]
     means, variances = _moments(sums, counts, plan, least_variance)
     centre = (0.5 * (plan.upper + plan.lower))[None]
-    prior = jnp.log(counts / jnp.sum(counts))
+    prior = xp.log(counts / xp.sum(counts))
     return Model(counts, prior, tables, centre + half * means, half**2 * variances)
 
 
 def _counts_of(counts: Reals, total: Reals, deviation: Reals) -> Reals:
     """Counts that add up to a total, none below their noise or 1."""
-    equal = jnp.maximum(total / counts.size, 1.0)
-    counts = counts + (total - jnp.sum(counts)) / counts.size
-    counts = jnp.maximum(counts, jnp.clip(deviation, 1.0, equal))
-    return jnp.maximum(counts * (counts.size * equal / jnp.sum(counts)), 1.0)
+    equal = xp.maximum(total / counts.size, 1.0)
+    counts = counts + (total - xp.sum(counts)) / counts.size
+    counts = xp.maximum(counts, xp.clip(deviation, 1.0, equal))
+    return xp.maximum(counts * (counts.size * equal / xp.sum(counts)), 1.0)
 
 
 def _moments(sums: Reals, counts: Reals, plan: Plan, least_variance: Reals) -> tuple[Reals, Reals]:
@@ -206,20 +206,20 @@ def _moments(sums: Reals, counts: Reals, plan: Plan, least_variance: Reals) -> t
     A variance is a mean of the class's own and of the pooled variance, weighted by the noise and by
     the assumed difference of the classes, plus the variance of the mean's noise.
     """
-    noise = jnp.zeros(()) if plan.sum_noise is None else jnp.sqrt(plan.sum_noise.variance())
+    noise = xp.zeros(()) if plan.sum_noise is None else xp.sqrt(plan.sum_noise.variance())
     n = counts[:, None]
-    means = jnp.clip(sums[0] / (plan.levels * n), -1.0, 1.0)
+    means = xp.clip(sums[0] / (plan.levels * n), -1.0, 1.0)
     variance = 0.5 + 0.5 * sums[1] / (plan.square_levels * n) - means**2
     variance_of_noise = 0.5 * noise / (plan.square_levels * n)
-    share = n / jnp.sum(n)
-    together = jnp.sum(share * variance, axis=0)
+    share = n / xp.sum(n)
+    together = xp.sum(share * variance, axis=0)
     # A variance near 0 would decide every record.
-    together = jnp.clip(together, jnp.maximum(least_variance, _LEAST_SHARED), 1.0)[None]
+    together = xp.clip(together, xp.maximum(least_variance, _LEAST_SHARED), 1.0)[None]
     spread = (_SPREAD * together) ** 2
     weight = spread / (spread + variance_of_noise**2)
-    variances = weight * jnp.clip(variance, 0.0, 1.0) + (1.0 - weight) * together
-    doubt_of_mean = jnp.minimum((noise / (plan.levels * n)) ** 2, 1.0)
-    return means, jnp.maximum(variances, least_variance) + doubt_of_mean
+    variances = weight * xp.clip(variance, 0.0, 1.0) + (1.0 - weight) * together
+    doubt_of_mean = xp.minimum((noise / (plan.levels * n)) ** 2, 1.0)
+    return means, xp.maximum(variances, least_variance) + doubt_of_mean
 
 
 def _require_codes(name: str, codes: np.ndarray, limits: np.ndarray) -> None:

@@ -8,11 +8,11 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, final
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Vector
@@ -22,11 +22,12 @@ from jaxdp.design.families import ALLOCATED as FAMILIES
 from jaxdp.design.families import CONTINUOUS, MEMBERS, norm_of, scaled
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
-from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.noise.histogram import Weighted
-from jaxdp.released import require_drawable, whole_noise_error
+from jaxdp.released import require_drawable
+from jaxdp.solvers.lattice import whole_noise_error
 
 # Ratio of the levels of squares and values, with Gaussian noise: a record's two sums of a column
 # move by sqrt(z^2 + (.8 (2 z^2 - 1))^2) together. chosen: no two records differ by more than 2, as
@@ -44,6 +45,7 @@ class Plan:
     sum_noise: Noise | None  # on each sum; None without continuous columns
     lower: Vector  # of the continuous columns
     upper: Vector
+    spent: Drawn | None  # before, on the bounds
     classes: int = static()
     categories: tuple[int, ...] = static()  # values of each column; 0: continuous
     levels: int = static()
@@ -62,8 +64,11 @@ class Plan:
 
     @property
     def sampling_error(self) -> Reals:
-        """Total variation that draws are off by."""
-        return _sampling_error((self.count_noise, self.sum_noise), self.classes, self.categories)
+        """Total variation that draws are off by, those of `spent` included."""
+        before = 0.0 if self.spent is None else self.spent.sampling_error
+        return before + _sampling_error(
+            (self.count_noise, self.sum_noise), self.classes, self.categories
+        )
 
     @property
     def guarantee(self) -> Drawn:
@@ -77,6 +82,7 @@ class Plan:
             losses = [count * GDP(shift / noise.scale) for noise, shift, count in releases]  # pyright: ignore[reportAttributeAccessIssue]
         else:
             losses = [count * privacy_loss(Mechanism(n, shift)) for n, shift, count in releases]
+        losses += [] if self.spent is None else [self.spent.exact]
         return Drawn(functools.reduce(operator.add, losses), self.sampling_error)
 
 
@@ -90,6 +96,7 @@ def plan(
     relation: str,
     noise: str | Mapping[str, Noise] = "gaussian",
     levels: int = 1024,
+    spent: Drawn | None = None,
 ) -> Plan:
     """The noise on the tables and sums of a private naive Bayes that keeps a budget.
 
@@ -108,6 +115,7 @@ def plan(
             to noises of your own, as `dp.optimal.integer_noise` designs them for counts, that keep
             the budget together.
         levels: L, of the sums.
+        spent: a GDP with its sampling error, on bounds; a part of the budget of Gaussian noise.
 
     Returns:
         A `Plan`. Scales are allocated to the least total variance of the counts and of the sums
@@ -132,12 +140,16 @@ def plan(
         if norm_of(noise) == 2 and bool(budget.delta == 0):
             raise ValueError(f"noise {noise!r} needs delta > 0: take a Laplace")
         error = _sampling_error((scaled(noise, 1.0),) * 2, classes, values)
-        scales = _calibrated(left_for_exact(budget, error), noise, values, levels, relation)
+        left: Any = left_for_exact(budget, error + (0.0 if spent is None else spent.sampling_error))
+        if spent is not None:
+            # By more than roots and squares round.
+            left = GDP(np.sqrt(largest_gdp(left).mu ** 2 - spent.exact.mu**2) * (1.0 - 1e-12))
+        scales = _calibrated(left, noise, values, levels, relation)
     else:
         scales = _from_noise(noise, continuous)
     if relation == "replace_one" and isinstance(scales[1], Weighted):
         raise ValueError("noise['sums'] must be log-concave under relation 'replace_one'")
-    calibrated = Plan(*scales, lower, upper, classes, values, levels, relation)
+    calibrated = Plan(*scales, lower, upper, spent, classes, values, levels, relation)
     if not isinstance(noise, str):
         _require_kept(calibrated, budget)
     return calibrated
@@ -204,13 +216,17 @@ def _releases(
 
 
 def _calibrated(
-    budget: Budget, family: str, categories: tuple[int, ...], levels: int, relation: str
+    budget: Budget | GDP,
+    family: str,
+    categories: tuple[int, ...],
+    levels: int,
+    relation: str,
 ) -> tuple[Noise, Noise | None]:
     parts = _releases(categories, levels, relation, MEMBERS[family].norm == 2)
     if parts[1][1] == 0:
         parts = parts[:1]
-    shifts, counts = (jnp.array(x, dtype=jnp.float64) for x in zip(*parts, strict=True))
-    weights = jnp.array([1.0, 1.0 / levels**2])[: len(parts)]
+    shifts, counts = (np.array(x, dtype=np.float64) for x in zip(*parts, strict=True))
+    weights = np.array([1.0, 1.0 / levels**2])[: len(parts)]
     scales = allocate(family, shifts, budget, weights, counts=counts)
     scales = [checks.noise_scale("scale of the noise", scale) for scale in scales]
     noises = [scaled(family, scale) for scale in scales]
@@ -239,5 +255,5 @@ def _bounds(bounds: tuple[ArrayLike, ArrayLike], continuous: int) -> tuple[Vecto
             f"feature_bounds must be (lower, upper), lower below upper, numbers or {continuous} "
             f"values each, got {bounds}"
         )
-    lower, upper = (jnp.broadcast_to(b, (continuous,)) for b in ends)
+    lower, upper = (xp.broadcast_to(b, (continuous,)) for b in ends)
     return lower, upper

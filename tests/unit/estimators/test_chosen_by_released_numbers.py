@@ -104,3 +104,22 @@ def test_one_release_serves_targets_of_several_columns():
     assert alone.shape == (1, 2, 2)
     with pytest.raises(ValueError, match="y must be one column"):
         model.set_params(solver="coordinate_descent").fit(x, both)
+
+
+def test_naive_bayes_narrows_wide_bounds_within_its_budget():
+    """Bounds of 100 deviations: accuracy .50 at epsilon 1 and .53 at 10."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 4))
+    y = (x @ [1.0, -1.0, 0.5, 0.0] + 0.5 * rng.normal(size=4000) > 0).astype(int)
+    scores = []
+    for epsilon in (0.3, 1.0, 30.0):
+        known = {"epsilon": epsilon, "delta": 1e-6, "feature_bounds": (-100, 100)}
+        model = dp.DPNaiveBayes(**known, random_state=0).fit(x, y)
+        assert float(model.guarantee_.delta(epsilon)) <= 1e-6
+        scores.append(model.score(x, y))
+    assert scores[1] > 0.7
+    assert scores[2] > 0.85
+    assert scores == sorted(scores)
+    total = float(model.guarantee_.exact.mu) ** 2
+    assert float(model.plan_.spent.exact.mu) ** 2 == pytest.approx(0.2 * total, rel=0.1)
+    assert (np.asarray(model.plan_.upper) < 20).all()

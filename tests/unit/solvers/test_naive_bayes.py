@@ -9,8 +9,8 @@ import pytest
 
 import jaxdp as dp
 from jaxdp._core.neighbours import SOLVER_RELATIONS
-from jaxdp.released import whole_noise
 from jaxdp.solvers import naive_bayes as nb
+from jaxdp.solvers.lattice import whole_noise
 from jaxdp.solvers.naive_bayes.model import _statistics
 
 BUDGET = dp.Budget(1.0, 1e-6)
@@ -197,7 +197,7 @@ def test_it_learns_under_a_budget():
 @pytest.mark.float64
 def test_categories_never_seen_get_noise_and_unknown_codes_count_for_nothing():
     made = make_plan(categories=(5,))
-    model = nb.release(np.zeros((9, 1)), np.zeros(9, dtype=int), made, jax.random.key(1))
+    model = nb.release(np.zeros((9, 1)), np.zeros(9, dtype=int), made, jax.random.key(2))
     assert np.unique(np.asarray(model.log_likelihood[0, 0, 1:])).size > 1
     far = nb.log_joint(np.array([[7.0], [0.5], [-1.0]]), model, made)
     np.testing.assert_array_equal(far, jnp.broadcast_to(model.log_prior[None], (3, 2)))

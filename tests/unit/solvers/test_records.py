@@ -62,7 +62,7 @@ def bayes():
     """Of one categorical and one continuous column, without a calibration."""
     noise = dp.Gaussian(1.0)
     ends = -jnp.ones(1), jnp.ones(1)
-    return naive_bayes.Plan(noise, noise, *ends, 2, (3, 0), 1024, "add_remove")
+    return naive_bayes.Plan(noise, noise, *ends, None, 2, (3, 0), 1024, "add_remove")
 
 
 def moment(records):
