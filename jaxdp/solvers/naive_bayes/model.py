@@ -129,8 +129,8 @@ def _log_joint(matrix: Reals, model: Model, plan: Plan) -> Reals:
     total = jnp.broadcast_to(model.log_prior[None], (matrix.shape[0], plan.classes))
     if categorical.size:
         codes = matrix[:, categorical]
-        is_category = (codes == jnp.round(codes)) & (codes >= 0)
-        is_category &= codes < jnp.asarray(plan.categories)[categorical][None]
+        most = jnp.asarray(plan.categories)[categorical][None]
+        is_category = (codes == jnp.round(codes)) & (codes >= 0) & (codes < most)
         columns = jnp.arange(categorical.size)[None]
         picked = model.log_likelihood[:, columns, jnp.where(is_category, codes, 0).astype(int)]
         total = total + jnp.sum(jnp.where(is_category[None], picked, 0.0), axis=-1).T

@@ -82,8 +82,8 @@ class Plan:
             losses = [count * GDP(shift / noise.scale) for noise, shift, count in releases]  # pyright: ignore[reportAttributeAccessIssue]
         else:
             losses = [count * privacy_loss(Mechanism(n, shift)) for n, shift, count in releases]
-        losses += [] if self.spent is None else [self.spent.exact]
-        return Drawn(functools.reduce(operator.add, losses), self.sampling_error)
+        before = [] if self.spent is None else [self.spent.exact]
+        return Drawn(functools.reduce(operator.add, losses + before), self.sampling_error)
 
 
 @in_float64
@@ -107,19 +107,17 @@ def plan(
         feature_bounds: (lower, upper) of the continuous columns, numbers or one each; public.
         relation: "add_remove": a record moves one cell of every table by 1 and one of every sum by
             L. "replace_one": two cells by 1, one sum by 2 L (or two by L, which is less, for
-            log-concave noise: others are refused there). With Gaussian noise both sums of a column
-            count together, by the length that a record moves them.
+            log-concave noise: others are refused). With Gaussian noise both sums of a column count
+            together, by the length that a record moves them.
         noise: "gaussian" is accounted exactly (GDP), "laplace" by the sum of all shifts;
             "discrete_gaussian" and "discrete_laplace" by the composed privacy loss, which takes a
             minute to compile the first time (not at delta = 0). Or a mapping of "counts" and "sums"
-            to noises of your own, as `dp.optimal.integer_noise` designs them for counts, that keep
-            the budget together.
+            to noises of your own, as of `dp.optimal.integer_noise`, that keep the budget together.
         levels: L, of the sums.
         spent: a GDP with its sampling error, on bounds; a part of the budget of Gaussian noise.
 
     Returns:
-        A `Plan`. Scales are allocated to the least total variance of the counts and of the sums
-        over L ("inid" of `allocate`).
+        A `Plan`, with the least total variance of counts and of sums over L ("inid").
 
     Noises that do not keep the budget and a Gaussian one at delta = 0: `ValueError`.
 
@@ -140,11 +138,7 @@ def plan(
         if norm_of(noise) == 2 and bool(budget.delta == 0):
             raise ValueError(f"noise {noise!r} needs delta > 0: take a Laplace")
         error = _sampling_error((scaled(noise, 1.0),) * 2, classes, values)
-        left: Any = left_for_exact(budget, error + (0.0 if spent is None else spent.sampling_error))
-        if spent is not None:
-            # By more than roots and squares round.
-            left = GDP(np.sqrt(largest_gdp(left).mu ** 2 - spent.exact.mu**2) * (1.0 - 1e-12))
-        scales = _calibrated(left, noise, values, levels, relation)
+        scales = _calibrated(_left(budget, error, spent), noise, values, levels, relation)
     else:
         scales = _from_noise(noise, continuous)
     if relation == "replace_one" and isinstance(scales[1], Weighted):
@@ -162,6 +156,15 @@ def _categories(categories: Sequence[int]) -> tuple[int, ...]:
             f"categories must be integers of at least 0, one per column, got {categories}"
         )
     return values
+
+
+def _left(budget: Budget, error: Reals, spent: Drawn | None) -> Budget | GDP:
+    """What remains for exact draws."""
+    if spent is None:
+        return left_for_exact(budget, error)
+    mu = largest_gdp(left_for_exact(budget, error + spent.sampling_error)).mu
+    # By more than roots and squares round.
+    return GDP(xp.sqrt(mu**2 - spent.exact.mu**2) * (1.0 - 1e-12))
 
 
 def _require_kept(calibrated: Plan, budget: Budget) -> None:
