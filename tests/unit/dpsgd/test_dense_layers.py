@@ -202,3 +202,32 @@ def test_a_parameter_that_the_loss_ignores():
     sums = clipped_sums(plan, [empty, other, used])
     assert [x.shape for x in sums] == [(0, 2), (2, 2), (2, 2)]
     np.testing.assert_allclose(sums[2], 3 * 0.25, rtol=1e-8)
+
+
+def loss_of_a_picture(params, x):
+    """A convolution, attention between its places, and two dense layers."""
+    x = jax.lax.conv(x[None, None], params["filters"], (1, 1), "SAME")[0].reshape(3, -1)
+    scores = x.T @ params["heads"] @ x / 3.0
+    x = jax.nn.softmax(scores) @ x.T
+    x = jax.nn.gelu((x - x.mean()) / jnp.sqrt(x.var() + 1e-5)).ravel() @ params["hidden"]
+    return -jax.nn.log_softmax(jnp.tanh(x) @ params["last"])[0]
+
+
+def test_a_gradient_has_the_same_bits_at_every_place_of_its_batch():
+    """Else one record more would move the gradients of all that come after it."""
+    rng = np.random.default_rng(7)
+    shapes = {"filters": (3, 1, 3, 3), "heads": (3, 3), "hidden": (48, 9), "last": (9, 5)}
+    params = {k: jnp.asarray(rng.normal(size=v), jnp.float32) for k, v in shapes.items()}
+    batch = jnp.asarray(rng.normal(size=(11, 4, 4)), jnp.float32)
+    plan = plan_of(params, groups="layer")
+    gradients = jax.jit(lambda p, x: gradients_of(loss_of_a_picture, p, x))
+    first = gradients(params, batch)
+    for turn in range(1, 11):
+        found = gradients(params, jnp.roll(batch, turn, axis=0))
+        turned = jax.tree.map(lambda x, n=turn: jnp.roll(x, -n, axis=0), found)
+        jax.tree.map(np.testing.assert_array_equal, turned, first)
+    for one, other in zip(clipped_sums(plan, found), clipped_sums(plan, first), strict=True):
+        np.testing.assert_array_equal(one, other)
+    # Beside other examples, too.
+    others = gradients(params, jnp.concatenate([batch[:1], 1e3 * batch[1:]]))
+    jax.tree.map(lambda x, y: np.testing.assert_array_equal(x[0], y[0]), others, first)
