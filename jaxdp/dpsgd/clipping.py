@@ -8,6 +8,9 @@ their type until then, so that nothing of their size is written in float64.
 The gradient of a matrix that multiplies one vector of activations is the outer product of this
 vector and a cotangent. Its norm is the product of theirs, and it is never written to memory.
 Source: Goodfellow, Efficient per-example gradient computations, 2015.
+
+The gradient of a matrix whose rows are looked up is 0 in all other rows. Cotangents of equal places
+are added up first, once: what is measured is what is truncated.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core.types import Bools, Reals
+from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import ULP
 from jaxdp.dpsgd.adaptive_clipping import count_below
 from jaxdp.dpsgd.correlated_noise import COEFFICIENT_BITS
@@ -44,7 +47,14 @@ class Outer(NamedTuple):
     row: Reals  # (examples, columns of the matrix)
 
 
-Gradient: TypeAlias = jax.Array | Outer
+class Rows(NamedTuple):
+    """The gradients of a matrix whose rows were looked up, one an example: values at places."""
+
+    places: jax.Array  # (examples, look-ups), whole numbers below the matrix' number of rows
+    values: Reals  # (examples, look-ups, columns of the matrix)
+
+
+Gradient: TypeAlias = jax.Array | Outer | Rows
 
 
 @jax.jit
@@ -69,8 +79,10 @@ def clipped_sums(plan: Plan, gradients: list[Gradient], mask: Bools | None = Non
         weights.append(jnp.where(taken, factor * (clip / unit), 0.0))
         counts.append(count_below(square, taken))
     sums = [
-        _sum_of_multiples(gradient, scale, weights[group]) * units[group]
-        for gradient, scale, group in zip(gradients, scales, plan.members, strict=True)
+        _sum_of_multiples(gradient, scale, weights[group], shape) * units[group]
+        for gradient, scale, group, shape in zip(
+            gradients, scales, plan.members, plan.shapes, strict=True
+        )
     ]
     return sums if plan.clip_quantile is None else [*sums, jnp.stack(counts)]
 
@@ -78,8 +90,10 @@ def clipped_sums(plan: Plan, gradients: list[Gradient], mask: Bools | None = Non
 def _in_thresholds(gradient: Gradient, scale: Reals) -> Gradient:
     """Factors in units of the threshold, whose products do not under- or overflow near it.
 
-    Other gradients are multiplied by `scale` where they are read.
+    Other gradients are multiplied by `scale` where they are read; rows of equal places are added.
     """
+    if isinstance(gradient, Rows):
+        return jax.vmap(_added_up)(*gradient)
     if not isinstance(gradient, Outer):
         return gradient
     column, row = gradient.column.astype(jnp.float64), gradient.row.astype(jnp.float64)
@@ -87,8 +101,19 @@ def _in_thresholds(gradient: Gradient, scale: Reals) -> Gradient:
     return Outer(column / jnp.where(largest == 0, 1.0, largest), row * largest * scale)
 
 
+def _added_up(places: jax.Array, values: Reals) -> Rows:
+    """The rows of one example, in float64, those of equal places as one; the others are 0."""
+    order = jnp.argsort(places)
+    places, values = places[order], values[order].astype(jnp.float64)
+    is_new = jnp.diff(places, prepend=-1) != 0
+    first = lax.cummax(jnp.where(is_new, jnp.arange(places.size), 0))
+    return Rows(places, jnp.zeros_like(values).at[first].add(values))
+
+
 def _squares(gradient: Gradient, scale: Reals) -> Reals:
     """Squared norms in units of the threshold, (examples,)."""
+    if isinstance(gradient, Rows):
+        return jnp.sum((gradient.values * scale) ** 2, axis=(1, 2))
     if isinstance(gradient, Outer):
         return jnp.sum(gradient.column**2, axis=1) * jnp.sum(gradient.row**2, axis=1)
 
@@ -112,11 +137,14 @@ def _is_on_cpu() -> bool:
     return jax.default_backend() == "cpu"
 
 
-def _sum_of_multiples(gradient: Gradient, scale: Reals, weights: Reals) -> Reals:
+def _sum_of_multiples(gradient: Gradient, scale: Reals, weights: Reals, shape: Shape) -> Reals:
     """The sum of gradients times weights, truncated, in units; those of weight 0 may be any."""
+    if isinstance(gradient, Rows):
+        rows = _truncated(gradient.values, scale, weights).reshape(-1, shape[1])
+        total = jnp.zeros(shape, jnp.int64).at[gradient.places.reshape(-1)].add(rows)
+        return total.astype(jnp.float64)
     if not _is_on_cpu():
         return _truncated(gradient, scale, weights).sum(axis=0).astype(jnp.float64)
-    shape = jax.eval_shape(_truncated, gradient, scale, weights).shape[1:]
 
     def add(total: Any, part: Any) -> tuple[Any, None]:
         gradient, weights = part
@@ -134,7 +162,7 @@ def _in_parts(tree: Any) -> Any:
     return jax.tree.map(lambda x: x.reshape(count // rows, rows, *x.shape[1:]), tree)
 
 
-def _truncated(gradient: Gradient, scale: Reals, weights: Reals) -> jax.Array:
+def _truncated(gradient: jax.Array | Outer, scale: Reals, weights: Reals) -> jax.Array:
     """Gradients times weights as whole numbers, (examples, *shape of the leaf).
 
     The margin of the weights keeps each entry, with its roundings, below clip / unit < 2^31.

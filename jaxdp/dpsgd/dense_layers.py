@@ -1,10 +1,11 @@
-"""Gradients of every example; those of the matrices of dense layers as outer products.
+"""Gradients of every example; those of dense layers and embeddings as factors.
 
-A parameter qualifies if its only use in the loss is one product of a matrix with one vector. The
-loss is traced, and a 0 is added to each such product. The derivative with respect to the 0 is the
-cotangent of the product, and its outer product with the vector is the gradient of the matrix.
-All other parameters are differentiated as they are. Products inside of loops, conditions,
-`checkpoint` and rules of one's own are not found.
+A parameter qualifies if its only use in the loss is one product of a matrix with one vector, or one
+look-up of whole rows, at most half as many as the matrix has. The loss is traced, and a 0 is added
+to each such result. The derivative with respect to the 0 is the cotangent of the result. The outer
+product of the cotangent and the vector is the gradient of the matrix; the gradient of an embedding
+is the cotangents at their places. All other parameters are differentiated as they are. Uses inside
+of loops, conditions, `checkpoint` and rules of one's own are not found.
 """
 
 from __future__ import annotations
@@ -14,24 +15,26 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.core import eval_jaxpr
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from jaxdp.dpsgd.clipping import Gradient, Outer
+from jaxdp.dpsgd.clipping import Gradient, Outer, Rows
 
 # Names of the primitive of an inner `jit`. derived: since and before JAX 0.7
 _INNER = ("jit", "pjit")
 
 
 class _Product(NamedTuple):
-    """A use of a parameter: its equation, its place in it, and its contracted axis.
+    """A use of a parameter: its equation, its place in it, and its gradient from two factors.
 
+    factors: from the other input and the cotangents of the output, of all examples.
     path: the calls of inner `jit` around it, which may share one program, and the equation.
     """
 
     equation: Any
     place: int
-    axis: int
+    factors: Callable[[jax.Array, jax.Array], Gradient]
     path: tuple[int, ...]
 
 
@@ -64,8 +67,7 @@ def gradients_of(loss: Callable[[Any, Any], Any], params: Any, examples: Any) ->
     (found, cotangents), vectors = derivative(others, zeros, examples)
     gradients: dict[int, Gradient] = dict(found)
     for i, product in products.items():
-        pair = vectors[i], cotangents[i]
-        gradients[i] = Outer(*(pair if product.axis == 0 else pair[::-1]))
+        gradients[i] = product.factors(vectors[i], cotangents[i])
     return [gradients[i] for i in range(len(leaves))]
 
 
@@ -104,14 +106,45 @@ def _find(
 
 
 def _product(equation: Any, place: int, path: tuple[int, ...]) -> _Product | None:
-    """The equation, if it multiplies the matrix at this place and a vector."""
-    if equation.primitive.name != "dot_general":
-        return None
+    """The equation, if the gradient of the matrix at this place has small factors."""
+    find = {"dot_general": _of_product, "gather": _of_rows}.get(equation.primitive.name)
+    factors = None if find is None else find(equation, place)
+    return None if factors is None else _Product(equation, place, factors, path)
+
+
+def _of_product(equation: Any, place: int) -> Callable[..., Gradient] | None:
+    """The outer product, if the equation multiplies the matrix at this place and a vector."""
     matrix, vector = equation.invars[place].aval, equation.invars[1 - place].aval
     contracted, batched = equation.params["dimension_numbers"]
     if (matrix.ndim, vector.ndim) != (2, 1) or len(contracted[0]) != 1 or batched[0]:
         return None
-    return _Product(equation, place, contracted[place][0], path)
+    if contracted[place][0] == 0:
+        return Outer
+    return lambda vectors, cotangents: Outer(cotangents, vectors)
+
+
+def _of_rows(equation: Any, place: int) -> Callable[..., Gradient] | None:
+    """The rows, if the equation looks up whole rows of the matrix at this place."""
+    matrix, places = (atom.aval for atom in equation.invars[:2])
+    if place != 0 or matrix.ndim != 2 or equation.params["slice_sizes"] != (1, matrix.shape[1]):
+        return None
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(places.ndim - 1,), collapsed_slice_dims=(0,), start_index_map=(0,)
+    )
+    count, mode = matrix.shape[0], equation.params["mode"]
+    if equation.params["dimension_numbers"] != numbers or 2 * places.size > count:
+        return None
+
+    def rows(places: jax.Array, cotangents: jax.Array) -> Rows:
+        places = places.reshape(len(places), -1)
+        values = cotangents.reshape(*places.shape, matrix.shape[1])
+        if mode != lax.GatherScatterMode.CLIP:
+            # JAX drops them: their places are not those of other rows.
+            is_inside = (places >= 0) & (places < count)
+            values = jnp.where(is_inside[:, :, None], values, 0.0)
+        return Rows(jnp.clip(places, 0, count - 1), values)
+
+    return rows
 
 
 def _zero(product: _Product) -> jax.Array:

@@ -66,8 +66,7 @@ def train(
             batch by batch. Or a function of indices that returns such a tree, one row an index.
         plan, optimizer: made by `dp.dpsgd.plan`; of optax, for the noisy mean gradient.
         key: of samples and noise; None: of the operating system.
-        part: number of per-example gradients in memory at once; None: by the expected batch and
-            their size, 2^24 numbers at most.
+        part: number of gradients in memory at once; None: by the batch, up to about 2^24 numbers.
         every, callback: callback(steps made, params) after each `every` steps and the last one,
             with a third argument if thresholds adapt: those of the next step.
         path: of a checkpoint file. If it exists, the training resumes from it and ends the same,

@@ -1,5 +1,6 @@
 """Gradients of dense layers as outer products: which they are, their values, norms and sums."""
 
+import functools
 from fractions import Fraction
 
 import jax
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxdp import dpsgd
-from jaxdp.dpsgd.clipping import Outer, clipped_sums
+from jaxdp.dpsgd.clipping import Outer, Rows, clipped_sums
 from jaxdp.dpsgd.dense_layers import gradients_of
 
 pytestmark = pytest.mark.float64
@@ -204,6 +205,71 @@ def test_a_parameter_that_the_loss_ignores():
     np.testing.assert_allclose(sums[2], 3 * 0.25, rtol=1e-8)
 
 
+EMBEDDING = {"table": np.zeros((40, 4)), "last": np.zeros((4, 3))}
+# Equal places, negative ones, and those outside: dropped, or the last row.
+PLACES = np.array([[4, 4, 9], [4, 7, 4], [-3, 41, 39], [0, 39, -40]])
+MODES = [None, "fill", "clip", "drop"]
+
+
+def loss_of_words(params, places, mode=None):
+    looked_up = params["table"].at[places].get(mode=mode)
+    return jnp.sum(jnp.sin(jnp.nan_to_num(looked_up, nan=0.3).sum(0) @ params["last"]) ** 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("mode", MODES)
+def test_sums_of_an_embedding_are_those_of_written_gradients(mode, dtype):
+    rng = np.random.default_rng(5)
+    params = {k: jnp.asarray(rng.normal(size=v.shape).astype(dtype)) for k, v in EMBEDDING.items()}
+    loss = functools.partial(loss_of_words, mode=mode)
+    found = gradients_of(loss, params, jnp.asarray(PLACES))
+    assert [type(x) for x in found] == [Outer, Rows]
+    full = jax.tree.leaves(jax.vmap(jax.grad(loss), (None, 0))(params, jnp.asarray(PLACES)))
+    mask = jnp.array([True, True, True, False])
+    for groups in ("all", "leaf"):
+        plan = plan_of(params, groups=groups)
+        sums = clipped_sums(plan, found, mask), clipped_sums(plan, full, mask)
+        for one, other in zip(*sums, strict=True):
+            assert np.any(one)
+            tolerance = 1e-5 if dtype == np.float32 else 4 * 2.0**-30
+            np.testing.assert_allclose(one, other, atol=tolerance * 0.5)
+
+
+def many_words(params, places):
+    return jnp.sum(params["table"][jnp.tile(places, 7)] @ params["last"])
+
+
+def columns(params, places):
+    return jnp.sum(params["table"][:, places % 4])
+
+
+def twice(params, places):
+    return jnp.sum(params["table"][places] @ params["table"].T)
+
+
+@pytest.mark.parametrize("loss", [many_words, columns, twice])
+def test_other_uses_of_an_embedding_are_written(loss):
+    """Look-ups of more than half as many rows, of columns, and of a table with another use."""
+    params = jax.tree.map(jnp.asarray, EMBEDDING)
+    assert not any(isinstance(x, Rows) for x in gradients_of(loss, params, jnp.asarray(PLACES)))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("clip", [0.7, 7.7e-9, 3e20])
+def test_rows_are_within_their_threshold(dtype, clip):
+    """Also where rows of equal places cancel, or add up to several thresholds."""
+    rng = np.random.default_rng(6)
+    plan = plan_of({"rows": np.zeros((8, 3)), "w": np.zeros(2)}, groups="all", clip=clip)
+    for turn in range(30):
+        rows = rng.standard_cauchy((1, 4, 3)) * clip * 10.0 ** rng.choice([-1.0, 0.0, 8.0])
+        if turn % 3 == 0:
+            rows[:, 1::2] = -rows[:, ::2] * (1.0 + 1e-7)
+        places = jnp.asarray(rng.integers(0, 3, size=(1, 4)))
+        rows = Rows(places, jnp.asarray(rows.astype(dtype)))
+        sums = clipped_sums(plan, [rows, jnp.asarray(rng.normal(size=(1, 2)) * clip)])
+        assert 0 < sum(map(square_norm, sums)) <= Fraction(clip) ** 2
+
+
 def loss_of_a_picture(params, x):
     """A convolution, attention between its places, and two dense layers."""
     x = jax.lax.conv(x[None, None], params["filters"], (1, 1), "SAME")[0].reshape(3, -1)
@@ -221,7 +287,7 @@ def test_a_gradient_has_the_same_bits_at_every_place_of_its_batch():
     batch = jnp.asarray(rng.normal(size=(11, 4, 4)), jnp.float32)
     plan = plan_of(params, groups="layer")
     gradients = jax.jit(lambda p, x: gradients_of(loss_of_a_picture, p, x))
-    first = gradients(params, batch)
+    first = found = gradients(params, batch)
     for turn in range(1, 11):
         found = gradients(params, jnp.roll(batch, turn, axis=0))
         turned = jax.tree.map(lambda x, n=turn: jnp.roll(x, -n, axis=0), found)
