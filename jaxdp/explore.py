@@ -21,7 +21,8 @@ from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 
-# Positions of the sliders. chosen: usual settings; batches over records are powers of two over 1000
+# Positions of the sliders: noise multipliers, batches, records, epochs, scales, sensitivities and
+# deltas. chosen: usual settings; batches over records are powers of two over 1000
 NOISES = [0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4]
 NOISES += [1.5, 1.6, 1.8, 2.0, 2.2, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 10.0]
 BATCHES = [2**k for k in range(4, 17)]

@@ -25,9 +25,10 @@ _SETTINGS = (
 
 
 class Locked:
-    """Record that threads share: `with self._lock` goes around a look, a decision and an entry.
+    """Base of records that threads share.
 
-    The lock does not belong to the state: copies and pickles have their own.
+    A method holds `self._lock` while it reads the state, decides and changes it. The lock is not a
+    part of the state: copies and pickles have their own.
     """
 
     def __init__(self) -> None:

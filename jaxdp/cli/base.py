@@ -72,9 +72,9 @@ def library() -> ModuleType:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` as typer reads it: a parameter that is a dataclass stands for an option a field.
+    """The command for typer, with one option for each field of a parameter that is a dataclass.
 
-    The choices of an option are in its help, which breaks between words; their column does not.
+    The help of an option lists its choices, because typer cuts words in its column of choices.
     """
     declared = inspect.signature(command).parameters
     kinds = {name: parameter.annotation for name, parameter in declared.items()}
@@ -253,7 +253,7 @@ def _any_true(marks: Any) -> bool:
 
 
 def rounded(value: float, digits: int, *, up: bool = True) -> str:
-    """Text of a bound with so many significant digits, rounded up or down."""
+    """A bound as text with `digits` significant digits, rounded up or down."""
     from jaxdp.dpsgd.statement import rounded_up
 
     return rounded_up(value, digits) if up else rounded_up(-value, digits).lstrip("-")

@@ -10,11 +10,8 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import jaxdp as dp
-from jaxdp.cli import build_app
 
 NOISE = np.random.default_rng(1).normal(size=(2, 2000))
 FIRST, SECOND = NOISE[0], NOISE[1] + 1.0
@@ -24,9 +21,8 @@ TRUE, FALSE = ["--gdp", 1, "--seed", 1], ["--gdp", 0.5, "--seed", 1]
 
 
 @pytest.fixture(scope="module")
-def run():
-    app, runner = build_app(typer), CliRunner()
-    return lambda *arguments: runner.invoke(app, ["audit", *map(str, arguments)])
+def run(run):
+    return lambda *arguments: run("audit", *arguments)
 
 
 def text_of(*columns, names=("with", "without"), delimiter=",", point="."):

@@ -6,19 +6,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 import jaxdp as dp
 from jaxdp.cli import EXAMPLES, build_app
 from jaxdp.cli.dpsgd import NOISES, _noise_of
 
 TRAINING = ["--sampling-prob", "0.01", "--steps", "1000"]
-
-
-@pytest.fixture(scope="module")
-def run():
-    app, runner = build_app(typer), CliRunner()
-    return lambda *arguments: runner.invoke(app, list(arguments))
 
 
 def test_epsilon_in_both_languages(run):

@@ -8,7 +8,6 @@ import time
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 import jaxdp as dp
 from jaxdp.cli import build_app
@@ -116,12 +115,6 @@ def test_files_that_are_refused(tmp_path, name):
     assert SECRET not in str(refused.value)
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
-
-
-@pytest.fixture(scope="module")
-def run():
-    app, runner = build_app(typer), CliRunner()
-    return lambda *arguments: runner.invoke(app, list(map(str, arguments)))
 
 
 PLAN = """

@@ -8,11 +8,9 @@ import tomllib
 import tracemalloc
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import jaxdp as dp
-from jaxdp.cli import build_app, records
+from jaxdp.cli import record_files
 from jaxdp.cli.record_files import Records
 
 SECRET = "Hildegard"
@@ -44,12 +42,6 @@ lower = 0
 upper = 10
 """
 ROWS = [["N", "1,4", "2,5"], ["S", "1,5", "0,25"], ["N", "10", "NA"], ["", "0,5", "7"]]
-
-
-@pytest.fixture(scope="module")
-def run():
-    app, runner = build_app(typer), CliRunner()
-    return lambda *asked, **keys: runner.invoke(app, list(map(str, asked)), **keys)
 
 
 @pytest.fixture
@@ -135,7 +127,7 @@ def test_chunks_hold_all_records_once(tmp_path, monkeypatch):
     (whole,) = Records(tmp_path / "data.csv").chunks()
     assert len(whole["region"]) == 100
     for size in (1, 7, 50, 100, 101):
-        monkeypatch.setattr(records, "CHUNK", size)
+        monkeypatch.setattr(record_files, "CHUNK", size)
         found = [*Records(tmp_path / "data.csv").chunks({"spent"})]
         assert [x for chunk in found for x in chunk["spent"]] == whole["spent"]
         assert {name for chunk in found for name in chunk} == {"spent"}
@@ -143,7 +135,7 @@ def test_chunks_hold_all_records_once(tmp_path, monkeypatch):
     (tmp_path / "data.csv").write_text("a,b\n")
     assert [*Records(tmp_path / "data.csv").chunks()] == [{"a": [], "b": []}]
     (tmp_path / "data.csv").write_text("a,b\n1,2\n1,2\n3\n")
-    monkeypatch.setattr(records, "CHUNK", 2)
+    monkeypatch.setattr(record_files, "CHUNK", 2)
     with pytest.raises(ValueError, match="ends in line 4 has 1"):
         [*Records(tmp_path / "data.csv").chunks()]
 
@@ -152,7 +144,7 @@ def test_memory_does_not_grow_with_the_file(files, monkeypatch):
     """Of a file of eight chunks and of one with forty; the first call loads modules, too."""
     from jaxdp.tables.sums import Tally
 
-    monkeypatch.setattr(records, "CHUNK", 200)
+    monkeypatch.setattr(record_files, "CHUNK", 200)
     plan = dp.tables.plan(tomllib.loads((files / "plan.toml").read_text()))
     peaks = []
     for repeat in (400, 400, 2000):

@@ -4,11 +4,8 @@ import hashlib
 import json
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import jaxdp as dp
-from jaxdp.cli import build_app
 
 PLAN = """
 name = "household table"
@@ -18,12 +15,6 @@ ledger = "{ledger}"
 [[release]]
 statistic = "count"
 """
-
-
-@pytest.fixture(scope="module")
-def run():
-    app, runner = build_app(typer), CliRunner()
-    return lambda *arguments: runner.invoke(app, [*map(str, arguments)])
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,8 @@ import shlex
 import tomllib
 
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import jaxdp as dp
-from jaxdp.cli import build_app
-
-
-@pytest.fixture(scope="module")
-def run():
-    app, runner = build_app(typer), CliRunner()
-    return lambda *asked, **keys: runner.invoke(app, list(map(str, asked)), **keys)
-
 
 ANSWERS = {
     "Name of the table [table]": "visits",

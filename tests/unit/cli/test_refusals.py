@@ -29,12 +29,6 @@ REFUSED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def run():
-    app, runner = build_app(typer), CliRunner()
-    return lambda *arguments: runner.invoke(app, list(arguments))
-
-
 @pytest.mark.parametrize(("arguments", "named"), REFUSED)
 def test_a_refusal_names_the_option(run, arguments, named):
     done = run(*arguments.split())

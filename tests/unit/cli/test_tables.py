@@ -5,11 +5,8 @@ import json
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
 import jaxdp as dp
-from jaxdp.cli import build_app
 
 PLAN = """
 epsilon = 1.0
@@ -34,9 +31,8 @@ upper = 100
 
 
 @pytest.fixture(scope="module")
-def run():
-    app, runner = build_app(typer), CliRunner()
-    return lambda *arguments: runner.invoke(app, ["release", *map(str, arguments)])
+def run(run):
+    return lambda *arguments: run("release", *arguments)
 
 
 @pytest.fixture

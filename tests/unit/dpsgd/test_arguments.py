@@ -33,7 +33,7 @@ SHORT = {"sampling_prob": 0.01, "steps": 100}
         (dp.dpsgd.epsilon, {"colour": 1}, "unexpected keyword argument 'colour'"),
     ],
 )
-def test_names_of_other_libraries_are_answered_with_ours(ask, arguments, words):
+def test_the_error_translates_names_of_other_libraries(ask, arguments, words):
     with pytest.raises(TypeError, match=words):
         ask(**{"noise_multiplier": 1.0, **arguments})
 
@@ -172,7 +172,7 @@ def test_a_plan_takes_a_budget_or_a_noise_multiplier():
         plan((1.0, 1e-5), PARAMS, clip=1.0, sampling_prob=0.1, steps=3, num_samples=9)
 
 
-def test_positional_arguments_of_other_libraries_are_answered():
+def test_the_error_lists_positional_arguments():
     epsilon: Any = dp.dpsgd.epsilon
     with pytest.raises(TypeError, match=r"epsilon takes \(noise_multiplier, delta\) by position"):
         epsilon(60_000, 256, 1.1, 15, 1e-5)
