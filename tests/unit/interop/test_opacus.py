@@ -166,3 +166,16 @@ def test_cohorts_of_a_fixed_size_and_truncated_batches_are_counted():
         accountant.step(2.0, sampling="truncated")
     with pytest.raises(ValueError, match="noise_multiplier must lie"):
         accountant.step(0.0, sampling=schemes[0])
+
+
+def test_opacus_history():
+    history = [(1.0, 0.01, 400), (1.0, 0.01, 600), (2.0, 0.02, 10)]
+    loss = dp.interop.opacus.loss_from_history(history)
+    assert loss.relation == "add_remove"
+    np.testing.assert_array_equal(loss.terms[0].count, [1000.0, 10.0])
+    first = dp.interop.opacus.loss_from_history(history[:2])
+    # The high-precision value of the design notes of this accountant's engine.
+    np.testing.assert_allclose(first.delta(1.0), 2.61242e-3, rtol=1e-5)
+    for bad in ([], [(1.0, 0.1)], [(-0.1, 0.1, 1)], [(1.0, 1.1, 1)], [(1.0, 0.1, 1.5)], ["abc"]):
+        with pytest.raises(ValueError, match="history"):
+            dp.interop.opacus.loss_from_history(bad)
