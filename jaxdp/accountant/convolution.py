@@ -13,8 +13,9 @@ by m.
   tilted masses themselves, bounds the mass outside.
 * The transform: its relative l2 error is below 8 u log2 N, u = 2^-53 (Higham, Accuracy and
   Stability, theorem 24.2). A power n of a factor <= 1 multiplies the factor's error by n and adds a
-  rounding of 4 pi n u + 12 u. An l2 error E of a vector misplaces a mass of sqrt(N) E at most. It
-  changes a sum with weights w by |w|_2 E at most.
+  rounding of (4 pi + 1.5) n u + 40 u, relative to the power. Short factors are multiplied by each
+  other at fewer points first; each such transform adds its error. An l2 error E of a vector
+  misplaces a mass of sqrt(N) E at most. It changes a sum with weights w by |w|_2 E at most.
 * The coupling, which the lower bound subtracts. The chord law of the total is U = P + N, where N =
   sum N_i over the n releases whose losses are not on the grid, and E[e^-N | P] = 1. Given P, each
   N_i takes two values h apart. For s outside of (0, 1) then
@@ -47,14 +48,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import xp
 from jaxdp._numeric.elementary import ULP, conversion_entropy
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.inverse import Reading
-from jaxdp.accountant.masses import Grid, Masses, masses_of
+from jaxdp.accountant.masses import Grid, Masses, facts_of, masses_of
 from jaxdp.accountant.tables import Table
-from jaxdp.accountant.window import Plan, plan_of, total
-from jaxdp.dominating_pair.base import log_of_infinite, rounding_of_infinite
+from jaxdp.accountant.window import Plan, total
+from jaxdp.dominating_pair.base import DominatingPair, log_of_infinite, rounding_of_infinite
 
 RATES = (0.6, 1.0, 1.6)  # lam over 2 / (sqrt(n) h). chosen: 1 is best without a tilt
 LEAST_SIZE = 1e-140  # of a spectrum; below, its powers are 0. chosen
@@ -62,6 +64,10 @@ LARGEST_STEP = 500.0  # nats, of a lattice. measured: above 600 masses overflow
 FAR = 45.0  # nats by which a weight of the coupling is small. derived: e^-45 is below rounding
 LARGEST = 600.0  # exponent of a term. derived: sums of 2^16 of them are finite
 LEAST = 1e-300  # bound on a term that underflows. derived: a normal number
+TOGETHER = 2  # log2 of the vectors that are multiplied at once. chosen
+PRODUCT = 4.0  # ulps of a product of two complex numbers. derived: 2 sqrt(2)
+POWER = 8.0  # ulps of a power, a release. derived: 2 pi of the angle, 0.75 of the modulus
+ELEMENTS = 2**16  # of the vectors of a block of releases. measured: arrays stay in a cache
 BLOCK = 256  # terms of a block. chosen: the square root of the number of points
 
 
@@ -95,22 +101,22 @@ def _power(spectrum: Any, count: Any) -> Any:
 
 
 def _cumulant(value: Any, loss: Any, order: Any) -> Any:
-    """log sum value e^(order loss), rounded up, without overflow at orders of 1e20."""
-    largest = np.max(loss, initial=-np.inf, where=value > 0)
+    """log sum value e^(order loss) (R,), rounded up, without overflow at orders of 1e20."""
+    largest = np.max(loss, axis=1, keepdims=True, initial=-np.inf, where=value > 0)
     weights = np.exp(order * np.minimum(loss - largest, 0.0))
-    log_scale = order * largest
-    return log_scale + np.log(np.sum(value * weights)) + 1e-11 + 4.0 * ULP * np.abs(log_scale)
+    log_scale = order * largest[:, 0]
+    log_sum = np.log(np.sum(value * weights, axis=1))
+    return log_scale + log_sum + 1e-11 + 4.0 * ULP * np.abs(log_scale)
 
 
 def _summand(masses: Masses, grid: Grid, plan: Plan, count: Any, exact: Any) -> _Sums:
-    """Contribution of `count` equal releases to the sums."""
-    value, points = masses.value, masses.value.size
-    loss = grid.base + grid.step * np.arange(1.0 * points)
-    norm, on_grid = np.sqrt(np.sum(value**2)), 1.0 * exact
+    """Contribution of releases, each `count` times, to the sums."""
+    value, loss, base = masses.value, grid.loss, grid.base[:, 0]
+    on_grid = 1.0 * exact
     single = _Sums(
         masses.log_norm,
-        grid.base,
-        _transform_error(points) * norm + 8.0 * np.pi * ULP / np.sqrt(1.0 * points),
+        base,
+        np.zeros(len(base)),
         _cumulant(value, loss, plan.order_high),
         _cumulant(value, -loss, plan.order_low),
         masses.blur,
@@ -120,39 +126,105 @@ def _summand(masses: Masses, grid: Grid, plan: Plan, count: Any, exact: Any) -> 
         on_grid * masses.shared,
         on_grid * masses.misplacement,
         1.0 - on_grid,
-        1.0 + np.abs(masses.log_norm) + plan.tilt * np.abs(grid.base),
+        1.0 + np.abs(masses.log_norm) + plan.tilt * np.abs(base),
     )
-    return _Sums(*(count * x for x in single))
+    return _Sums(*(np.sum(count * x) for x in single))
+
+
+class _Product:
+    """The spectrum of a convolution of vectors at `points` points, and its l2 error."""
+
+    def __init__(self, points: int):
+        self.points = points
+        self.spectrum, self.error = np.ones(points // 2 + 1, complex), 0.0
+
+    def multiply(self, value: Any, count: Any) -> None:
+        """Multiply by vectors (R, n) of total mass 1, each `count` times."""
+        is_once = count == 1
+        for row in self._together(value[is_once]):
+            self.spectrum = self.spectrum * self._transformed(row, 1.0)
+        for row, times in zip(value[~is_once], count[~is_once], strict=True):
+            power = _power(self._transformed(row, times), times)
+            norm = np.sqrt(2.0 * np.sum(np.abs(power) ** 2) / self.points)
+            self.error += (POWER * times + 20.0) * ULP * norm
+            self.spectrum = self.spectrum * power
+
+    def _together(self, value: Any) -> Any:
+        """Convolutions of vectors with each other, as long as they fit the points."""
+        while len(value) > 1:
+            length = value.shape[1]
+            points = 1 << ((length - 1).bit_length() + TOGETHER)
+            if points > self.points:
+                break
+            size = min((points - 1) // (length - 1), len(value))
+            self.error += np.sum(_error_of(value, points))
+            spectra = np.fft.rfft(value, points)
+            product = np.multiply.reduceat(spectra, np.arange(0, len(value), size), axis=0)
+            value = np.fft.irfft(product, points)[:, : size * (length - 1) + 1]
+            self.error += np.sum(_error_of(value, points))
+        return value
+
+    def _transformed(self, row: Any, times: Any) -> Any:
+        self.error += times * _error_of(row, self.points)
+        return np.fft.rfft(row, self.points)
+
+
+def _error_of(value: Any, points: int) -> Any:
+    """l2 errors of transforms of vectors (..., n), and of their products with another."""
+    return (_transform_error(points) + PRODUCT * ULP) * np.sqrt(np.sum(value**2, axis=-1))
+
+
+def _blocks(pair: DominatingPair, rows: Any, plan: Plan, points: int) -> list[Any]:
+    """Rows with grids of about the same length, some at a time."""
+    most = ELEMENTS if type(pair).prepared is DominatingPair.prepared else 1
+    rows = rows[np.argsort(-(plan.below + plan.above)[rows], kind="stable")]
+    lengths = zip(plan.below[rows].tolist(), plan.above[rows].tolist(), strict=True)
+    starts, first, below, above = [], 0, 0, 0
+    for i, (down, up) in enumerate(lengths):
+        below, above = max(below, down), max(above, up)
+        if below + above > points or (i + 1 - first) * (below + above) > most:
+            first, below, above = i, down, up
+            starts.append(i)
+    return [x for x in np.split(rows, starts) if x.size]
+
+
+def _grid(plan: Plan, anchor: Any, rows: Any) -> Grid:
+    """The grid of some rows, on which each anchor lies and each loss of 0 has the same place."""
+    zero, above = int(np.max(plan.below[rows])), int(np.max(plan.above[rows]))
+    base = anchor - (np.floor(anchor / plan.step) + zero) * plan.step
+    return Grid(base[:, None], plan.step, plan.tilt, plan.log_norm[rows, None], zero, zero + above)
 
 
 class Total:
     """Tilted masses of the loss of a composition (F,) at the plan for an epsilon."""
 
-    def __init__(self, terms: Terms, table: Table, epsilon: Any, points: int):
+    def __init__(self, terms: Terms, table: Table, plan: Plan, points: int):
+        self.plan = plan
         self.drift, self.largest, log_finite = (
             total(table.number, x) for x in (table.drift, table.largest, table.log_finite)
         )
         self.log_infinite = log_of_infinite(log_finite)
         self.infinite_rounding = rounding_of_infinite(self.log_infinite, table.used)
-        self.plan = plan = plan_of(table, epsilon - self.drift, points)
-        spectrum, sums = np.ones(points // 2 + 1, complex), _Sums(*[0.0] * 13)
+        product, self.sums = _Product(points), _Sums(*[0.0] * 13)
         dropped = beyond = -np.inf
-        pairs = [
-            jax.tree.map(lambda x, i=i: x[i], t.pair) for t in terms for i in range(t.count.size)
-        ]
-        for i in np.flatnonzero(table.number):
-            facts = jax.tree.map(lambda x, i=i: x[i], table)
-            grid = Grid(plan.base[i], plan.step, plan.tilt, plan.log_norm[i])
-            masses = masses_of(pairs[i], facts, grid, points)
-            spectrum = spectrum * _power(np.fft.rfft(masses.value), facts.number)
-            now = _summand(masses, grid, plan, facts.number, plan.exact[i])
-            sums = jax.tree.map(np.add, sums, now)
-            log_count = np.log(facts.number)
-            dropped = np.logaddexp(dropped, log_count + masses.log_infinite)
-            beyond = np.logaddexp(beyond, log_count + masses.log_beyond)
-        self.sums, self.log_dropped = sums, dropped  # finite mass that is counted as infinite
+        facts, ends = facts_of(table), np.cumsum([0, *(term.count.size for term in terms)])
+        for term, start in zip(terms, ends, strict=False):
+            used = start + np.flatnonzero(table.number[start : start + term.count.size])
+            for rows in _blocks(term.pair, used, plan, points):
+                pair = jax.tree.map(lambda x, at=rows - start: x[at, None], term.pair)
+                grid = _grid(plan, table.anchor[rows], rows)
+                count = table.number[rows]
+                masses = masses_of(pair, jax.tree.map(lambda x, at=rows: x[at], facts), grid)
+                product.multiply(masses.value, count)
+                now = _summand(masses, grid, plan, count, plan.exact[rows])
+                self.sums = jax.tree.map(np.add, self.sums, now)
+                log_count = np.log(count)
+                dropped = np.logaddexp(dropped, logsumexp(log_count + masses.log_infinite))
+                beyond = np.logaddexp(beyond, logsumexp(log_count + masses.log_beyond))
+        self.sums = self.sums._replace(error=product.error)
+        self.log_dropped = dropped  # finite mass that is counted as infinite
         self.log_beyond = np.logaddexp(dropped, beyond)  # and at the last points of the grids
-        self._in_window(spectrum, points)
+        self._in_window(product.spectrum, points)
 
     def _in_window(self, spectrum: Any, points: int) -> None:
         """Masses outside of the window, or below the error, are dropped and counted."""

@@ -36,7 +36,7 @@ from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, is_gaussian
 from jaxdp.accountant.contour import engine as contour
 from jaxdp.accountant.contour import number_of_rare_losses, values_of_a_loss
-from jaxdp.accountant.contour.laws import laws_of
+from jaxdp.accountant.contour.laws import are_coarse, laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.contour.shared import CLOSE
 from jaxdp.accountant.runner import by_lanes, by_releases
@@ -102,10 +102,10 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         SHARED_LAWS,
         END,
         # Where a short contour over atoms is wide, a longer one is seldom better than the grid.
-        ON_LAWS._replace(most=values_of_a_loss.HOPELESS),
-        RARE,
+        ON_LAWS._replace(engine="fine laws", most=values_of_a_loss.HOPELESS),
         Row("points", 1e-6),
-        ON_LAWS._replace(above=1e-5, levels=LAW_BLOCKS[1:]),
+        RARE,
+        ON_LAWS._replace(engine="fine laws", above=1e-5, levels=LAW_BLOCKS[1:]),
         Row("divergences", 1e-3),
     ),
 }
@@ -281,5 +281,8 @@ _ENGINES: dict[str, dict[Question, Engine]] = {
     "short mixtures": _both(partial(contour.engine, stage=contour.BULK, rows_of=mixtures_of)),
     "mixtures": _both(partial(contour.engine, stage=contour.LONG, rows_of=mixtures_of)),
     "laws": _both(partial(contour.engine, stage=contour.OF_LAWS, rows_of=laws_of)),
+    "fine laws": _both(
+        partial(contour.engine, stage=contour.OF_LAWS, rows_of=laws_of, skips=are_coarse)
+    ),
     "number of rare losses": _both(number_of_rare_losses.engine),
 }

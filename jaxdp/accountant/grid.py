@@ -39,7 +39,7 @@ from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.convolution import Total
 from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.tables import Table
-from jaxdp.accountant.window import LOG_TILTS, cumulants, total
+from jaxdp.accountant.window import LOG_TILTS, cumulants, joined, plan_of, total
 from jaxdp.dominating_pair.base import log_of_infinite
 
 POINTS = 2**16  # of the grid. chosen: 1e-5 of log delta for a few releases
@@ -94,13 +94,16 @@ def _known(solve: Callable[..., LogBounds], terms: Terms, table: Table, values: 
 
 
 def _log_bounds(points: int, terms: Terms, table: Table, epsilon: Any) -> LogBounds:
-    found = Total(terms, table, epsilon[epsilon.size // 2], points).read(epsilon)
+    plan = plan_of(joined(table), epsilon[epsilon.size // 2], points)
+    found = Total(terms, table, plan, points).read(epsilon)
     return LogBounds(found.lower, found.upper)
 
 
 def _epsilon_bounds(points: int, terms: Terms, table: Table, delta: Any) -> LogBounds:
-    guess: Any = chernoff_epsilon(table, delta[delta.size // 2])
-    of, goal = Total(terms, table, guess, points), np.maximum(np.log(delta), LEAST)
+    facts = joined(table)
+    guess: Any = chernoff_epsilon(facts, delta[delta.size // 2])
+    of = Total(terms, table, plan_of(facts, guess, points), points)
+    goal = np.maximum(np.log(delta), LEAST)
     slack = SLACK if of.sums.coupled > 0 else LATTICE_SLACK
 
     def read(epsilon: Any) -> Reading:

@@ -1,4 +1,4 @@
-"""One release as tilted masses on a uniform grid of losses, by the chords of its privacy profile.
+"""Releases as tilted masses on uniform grids of losses, by the chords of their privacy profiles.
 
 Identity: with x = e^epsilon, D(x) = delta(log x) is convex and falls. Masses p_i >= 0 at losses l_i
 have the profile sum p_i (1 - x / x_i)_+, x_i = e^(l_i), whose slope changes by p_i / x_i at x_i.
@@ -37,19 +37,40 @@ ON_GRID = 4.0 * FITS  # distance of a loss from its grid point that counts as 0.
 NEGLIGIBLE = 1e-18  # tilted mass, over the largest, whose place does not matter. chosen
 
 
-class Grid(NamedTuple):
-    """Losses base + step i, i < N; masses there are multiplied by e^(tilt l - log_norm)."""
+class Facts(NamedTuple):
+    """What the masses of releases need of their table, each an array (R, 1)."""
 
-    base: Any
+    drift: Any
+    largest: Any
+    smallest: Any
+    log_finite: Any
+    log_infinite: Any
+    exchanged_infinite: Any
+    last_loss: Any  # of the law's nodes
+
+
+class Grid(NamedTuple):
+    """Losses base + step i, i < points; masses there are multiplied by e^(tilt l - log_norm)."""
+
+    base: Any  # (R, 1)
     step: Any
     tilt: Any
-    log_norm: Any
+    log_norm: Any  # (R, 1)
+    zero: int  # of the first loss that is not below 0
+    points: int
+
+    @property
+    def loss(self) -> Any:
+        """The losses (R, points); rounding changes no sign."""
+        index = np.arange(1.0 * self.points)
+        loss = self.base + self.step * index
+        return np.where(index < self.zero, np.minimum(loss, 0.0), np.maximum(loss, 0.0))
 
 
 class Masses(NamedTuple):
-    """Tilted masses of total 1 of one release, and their errors."""
+    """Tilted masses of total 1 of releases, and their errors (R,)."""
 
-    value: Any  # (N,)
+    value: Any  # (R, points)
     log_norm: Any
     log_infinite: Any  # log of the finite mass that is counted as infinite
     log_beyond: Any  # log of the mass at the last point
@@ -61,8 +82,22 @@ class Masses(NamedTuple):
     misplacement: Any  # for losses on the grid: largest distance of a relevant loss from it
 
 
+def facts_of(table: Table) -> Facts:
+    """The facts of a table's releases, whose arrays have the shape (R,)."""
+    law = table.law
+    last = np.max(law.loss, axis=-1, initial=-np.inf, where=law.log_mass > -np.inf)
+    columns = (
+        *(table.drift, table.largest, table.smallest, table.log_finite, table.log_infinite),
+        *(table.exchanged_infinite, last),
+    )
+    return Facts(*(x[:, None] for x in columns))
+
+
 def _finite_log_delta(value: Any, log_infinite: Any, ended: Any) -> tuple[Any, Any]:
     """log(delta - P[L = inf]), and its relative error over the relative error of delta."""
+    has_infinite = log_infinite > -np.inf
+    if not has_infinite.any():
+        return np.where(ended, -np.inf, value), 1.0
     infinite = np.exp(log_infinite) * (1.0 - 4.0 * ULP)
     has_infinite = infinite > 0
     delta = np.exp(np.where(has_infinite, value, 0.0))
@@ -74,117 +109,130 @@ def _finite_log_delta(value: Any, log_infinite: Any, ended: Any) -> tuple[Any, A
     return np.where(ended, -np.inf, result), np.where(is_positive, delta / safe, 1.0)
 
 
-def _profile(pair: DominatingPair, epsilon: Any, first: int) -> tuple[Any, Any]:
-    """log delta and its error: of the exchanged pair at the `first` epsilons, of the pair after."""
+def _profile(pair: DominatingPair, epsilon: Any, zero: int) -> tuple[Any, Any]:
+    """log delta and its error: of the exchanged pair at the `zero` first epsilons, then the pair.
+
+    Parameters of the pair have the shape (R, 1), epsilons (R, points).
+    """
     exchanged, found = pair.reversed(), []
-    first = 0 if exchanged is pair else first
-    for side, at in ((exchanged, epsilon[:first]), (pair, epsilon[first:])):
+    zero = 0 if exchanged is pair else zero
+    for side, at in ((exchanged, epsilon[:, :zero]), (pair, epsilon[:, zero:])):
         if at.size == 0:
             continue
         side = side.prepared()
         error = np.broadcast_to(side.profile_error(at), at.shape)
         found.append((np.asarray(side.log_delta(at)), error))
     values, errors = zip(*found, strict=True)
-    return np.concatenate(values), np.concatenate(errors)
+    if len(values) == 1:
+        return values[0], errors[0]
+    return np.concatenate(values, axis=1), np.concatenate(errors, axis=1)
 
 
-def _values_of(pair: DominatingPair, facts: Table, grid: Grid, loss: Any) -> tuple[Any, ...]:
+def _values_of(pair: DominatingPair, facts: Facts, grid: Grid, loss: Any) -> tuple[Any, ...]:
     """The tilted T at losses, rounded up, its relative error, and log delta at the last one.
 
     log T is log delta(loss) for loss >= 0, and loss + log delta(-loss) of the exchanged pair below.
     """
-    is_negative = loss < 0
+    is_negative = np.arange(grid.points) < grid.zero
     # Moved towards 0, where T is larger, by more than the product's rounding; then lowered a
     # little.
     shifted_loss = loss * (1.0 - 4.0 * ULP) + facts.drift
     rounding = 4.0 * ULP * np.abs(facts.drift)
     epsilon = np.where(is_negative, -shifted_loss, shifted_loss) - rounding
     ended = epsilon >= np.where(is_negative, facts.smallest, facts.largest)
-    value, error = _profile(pair, np.where(ended, 0.0, epsilon), int(np.sum(is_negative)))
-    log_last = _finite_log_delta(value[-1], facts.log_infinite, ended[-1])[0]
+    value, error = _profile(pair, np.where(ended, 0.0, epsilon), grid.zero)
+    last, end = value[:, -1:], ended[:, -1:]
+    log_last = _finite_log_delta(last, facts.log_infinite, end)[0]
     # Losses beyond the last point count as infinite: their share of the tilted T can be large.
-    log_last_mass = np.where(ended[-1], facts.log_infinite, value[-1])
+    log_last_mass = np.where(end, facts.log_infinite, last)
     infinite = np.where(is_negative, facts.exchanged_infinite, log_last_mass)
     ended = ended | (~is_negative & (value <= log_last_mass))
     value, amplification = _finite_log_delta(value, infinite, ended)
     log_t = value + np.where(is_negative, loss + facts.drift, 0.0)
     alive = log_t > -np.inf
     size = np.where(alive, np.abs(value), 0.0)
-    exponent = np.where(log_t == -np.inf, 0.0, log_t + grid.tilt * loss - grid.log_norm)
-    sizes = size + np.abs(loss) + np.abs(grid.tilt * loss) + np.abs(grid.log_norm)
+    tilted_loss = grid.tilt * loss
+    exponent = np.where(log_t == -np.inf, 0.0, log_t + tilted_loss - grid.log_norm)
+    sizes = size + np.abs(loss) + np.abs(tilted_loss) + np.abs(grid.log_norm)
     round_up = ULP * (8.0 * amplification + 2.0 * sizes)
     tilted = np.where(alive | np.isnan(log_t), np.exp(exponent + round_up), 0.0)
-    relative = amplification * (PROFILE * (1.0 + size) + np.expm1(np.minimum(error, 1.0)))
-    relative = relative + 2.0 * round_up
-    return tilted, np.where(alive, relative, 0.0), log_last
+    relative = PROFILE * (1.0 + size)
+    if error.any():
+        relative = relative + np.expm1(np.minimum(error, 1.0))
+    relative = amplification * relative + 2.0 * round_up
+    return tilted, np.where(alive, relative, 0.0), log_last[:, 0]
 
 
 def _greatest_after(x: Any) -> Any:
-    return np.maximum.accumulate(x[::-1])[::-1]
+    return np.maximum.accumulate(x[:, ::-1], axis=1)[:, ::-1]
 
 
-def _settled(slope: Any, on_left: Any, on_right: Any, fall: Any) -> Any:
+def _settled(slope: Any, cell: int, fall: Any) -> Any:
     """Minus the tilted slopes of the cells, raised so that the untilted slopes fall.
 
-    `fall` is the change of the log tilt from cell to cell.
+    `fall` is the change of the log tilt from cell to cell; `cell` has the loss 0.
     """
-    index = np.arange(1.0 * slope.size)
-    size = np.where(on_left, -slope, slope)
-    log_size = np.log(np.maximum(size, 0.0)) - fall * index
-    key = np.where(on_right, log_size, np.where(on_left, -log_size, -np.inf))
-    # On the left the maximum of -log runs over the left cells alone.
-    high = _greatest_after(np.where(on_right, key, -np.inf))
-    low = -_greatest_after(np.where(on_left, key, -np.inf))
-    raised = np.where(high > log_size, np.exp(high + fall * index), slope)
-    lowered = np.where(low < log_size, -np.exp(low + fall * index), np.minimum(slope, 0.0))
-    return np.where(on_right, raised, np.where(on_left, lowered, slope))
+    change, found = fall * np.arange(1.0 * slope.shape[1]), slope.copy()
+    # On the left, the least of the sizes from a cell to `cell`; on the right, the greatest after.
+    left, right = slice(0, cell), slice(cell + 1, None)
+    for part, sign in ((left, -1.0), (right, 1.0)):
+        key = sign * (np.log(np.maximum(sign * slope[:, part], 0.0)) - change[part])
+        best = _greatest_after(key)
+        moves = best > key
+        moved = sign * np.exp(sign * best + change[part], where=moves, out=np.zeros_like(key))
+        least = slope[:, part] if sign > 0 else np.minimum(slope[:, part], 0.0)
+        found[:, part] = np.where(moves, moved, least)
+    return found
 
 
-def _kink(grid: Grid, cell: int, log_finite: Any) -> tuple[Any, Any]:
-    """The chord masses of (1 - x)_+ at both ends of the cell of a loss of 0."""
+def _kink(grid: Grid, cell: int, log_finite: Any) -> Any:
+    """The chord masses of (1 - x)_+ at both ends of the cell of a loss of 0 (R, 2)."""
     low = np.clip(-(grid.base + cell * grid.step), 0.0, grid.step)  # from the left end up to 0
     upper = np.expm1(-low) / np.expm1(-grid.step)
     scale = np.exp(log_finite - grid.log_norm)
     rise = np.exp(grid.tilt * (grid.step - low))
-    return (1.0 - upper) * np.exp(-grid.tilt * low) * scale, upper * rise * scale
+    both = (1.0 - upper) * np.exp(-grid.tilt * low) * scale, upper * rise * scale
+    return np.concatenate(both, axis=1)
 
 
-def masses_of(pair: DominatingPair, facts: Table, grid: Grid, points: int) -> Masses:
-    """The masses of one release, with parameters of shape (); the grid begins below 0."""
-    index = np.arange(1.0 * points)
-    loss = grid.base + grid.step * index
+def masses_of(pair: DominatingPair, facts: Facts, grid: Grid) -> Masses:
+    """The masses of releases, with parameters of the shape (R, 1); every grid begins below 0."""
+    loss = grid.loss
     value, relative, log_last = _values_of(pair, facts, grid, loss)
     growth = np.exp(grid.tilt * grid.step)
-    raw = (value[:-1] - value[1:] / growth) / np.expm1(grid.step)
-    cell = int(np.clip(np.floor(-grid.base / grid.step), 0.0, points - 2.0))
-    fall = (grid.tilt + 1.0) * grid.step
-    slope = np.append(_settled(raw, index[:-1] < cell, index[:-1] > cell, fall), 0.0)
-    before = np.append(-value[:1], slope[:-1] * growth * np.exp(grid.step))
+    raw = (value[:, :-1] - value[:, 1:] / growth) / np.expm1(grid.step)
+    cell = grid.zero - 1
+    slope = _settled(raw, cell, (grid.tilt + 1.0) * grid.step)
+    raised = np.sum(slope - raw, axis=1)
+    slope = np.pad(slope, ((0, 0), (0, 1)))
+    before = np.concatenate([-value[:, :1], slope[:, :-1] * (growth * np.exp(grid.step))], axis=1)
     kink = _kink(grid, cell, facts.log_finite)
     mass = before - slope
-    mass[cell : cell + 2] += kink
+    mass[:, cell : cell + 2] += kink
     # Beyond the last node of a bounded loss there are only rounding errors.
-    last_node = np.max(facts.law.loss, initial=-np.inf, where=facts.law.log_mass > -np.inf)
-    is_beyond = loss > last_node - facts.drift + 2.0 * grid.step
+    is_beyond = loss > facts.last_loss - facts.drift + 2.0 * grid.step
     kept = np.where(is_beyond, 0.0, np.maximum(mass, 0.0))
-    clipped = np.sum(np.where(is_beyond, np.abs(mass), np.maximum(-mass, 0.0)))
-    mass, total = kept, np.sum(kept)
+    clipped = np.sum(np.where(is_beyond, np.abs(mass), np.maximum(-mass, 0.0)), axis=1)
+    mass, total = kept, np.sum(kept, axis=1)
     steep = np.maximum(np.abs(before), np.abs(slope))
     size = np.abs(loss) + np.abs(facts.drift)
     # The value was taken at a loss with an error of one or two roundings, times the slope.
-    excess = np.max(value * np.minimum(relative, 1.0) + 16.0 * ULP * size * steep)
-    excess = excess + np.sum(slope[:-1] - raw) * np.expm1(grid.step)
-    rounding = 4.0 * ULP * np.sum(value > 0) * np.max(value)
-    blur = 16.0 * np.sum(steep) + (8.0 + 4.0 * np.abs(grid.log_norm)) * np.sum(kink)
+    excess = np.max(value * np.minimum(relative, 1.0) + 16.0 * ULP * size * steep, axis=1)
+    excess = excess + raised * np.expm1(grid.step)
+    rounding = 4.0 * ULP * np.sum(value > 0, axis=1) * np.max(value, axis=1)
+    log_norm = grid.log_norm[:, 0]
+    blur = 16.0 * np.sum(steep, axis=1)
+    blur = blur + (8.0 + 4.0 * np.abs(log_norm)) * np.sum(kink, axis=1)
+    matters = mass > NEGLIGIBLE * np.max(mass, axis=1, keepdims=True)
     return Masses(
-        value=mass / total,
-        log_norm=grid.log_norm + np.log(total),
+        value=mass / total[:, None],
+        log_norm=log_norm + np.log(total),
         log_infinite=log_last * (1.0 - 16.0 * ULP) + 16.0 * ULP,
-        log_beyond=np.log(mass[-1]) - grid.tilt * loss[-1] + grid.log_norm,
+        log_beyond=np.log(mass[:, -1]) - grid.tilt * loss[:, -1] + log_norm,
         blur=(ULP * blur + clipped) / total,
-        below=mass[0] / total,
+        below=mass[:, 0] / total,
         rounding=rounding / total,
         excess=(excess + rounding) / total,
-        shared=ON_GRID * np.sum(mass * size) * (1.0 + growth) / grid.step / total,
-        misplacement=ON_GRID * np.max(size, where=mass > NEGLIGIBLE * np.max(mass), initial=0.0),
+        shared=ON_GRID * np.sum(mass * size, axis=1) * (1.0 + growth) / grid.step / total,
+        misplacement=ON_GRID * np.max(size, axis=1, where=matters, initial=0.0),
     )

@@ -95,6 +95,10 @@ def in_turn(
                 if at.size == 0:
                     continue
                 tried[at] = True
+                if engine.skips is not None:
+                    at = at[~engine.skips(batch.at(at))]
+                    if at.size == 0:
+                        continue
                 before = jax.tree.map(lambda x, at=at: x[at], known)
                 # Where all lanes go on, so does the batch, without a copy.
                 part = batch if at.size == batch.values.size else batch.at(at)

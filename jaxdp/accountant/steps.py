@@ -38,6 +38,7 @@ class Engine(NamedTuple):
     solve: Solve
     least: float = -np.inf  # upper bound below which it does not run
     replaces: bool = False  # its bounds replace those before
+    skips: Callable[[Batch], Any] | None = None  # True for lanes that it cannot settle
     tangents: Tangents | None = None  # without them, slopes are differences of its bounds
 
 

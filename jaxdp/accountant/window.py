@@ -30,6 +30,8 @@ LOWEST_ORDER = -16.0  # in half octaves, of sqrt(2 OUTSIDE) / deviation. chosen:
 SPARE = 1.25  # growth of the step that its own chords may cause. chosen
 FILL = 0.98  # largest share of the points that a window fills. chosen
 MARGIN = 4.0  # free steps at either end. chosen
+ONE_LOSS = 1e-12  # difference of nodes of one loss, over 1 + its size. measured: rounding, 1e-13
+SMALL = 1e-4  # largest difference of such nodes, over the deviation. chosen
 GROWTH = 10.0  # log growth of tilted masses per unit. chosen: few ulps move a step
 LEAST_PARTS = 4.0  # least number of steps between aligned atoms. chosen
 LARGEST_PART = 1000  # largest divisor of the largest unit that is tried as common unit. chosen
@@ -37,13 +39,14 @@ FITS = 3e-15  # relative distance of a unit from a whole multiple. chosen: round
 
 
 class Plan(NamedTuple):
-    """The grid of a composition; the grid of release f begins at base[f]."""
+    """The grid of a composition, and the points of each release's own grid."""
 
     tilt: Any
     largest_weight: Any  # of a tilted mass in delta
     log_norm: Any  # (F,): K(tilt), the unit of tilted masses
     step: Any
-    base: Any  # (F,)
+    below: Any  # (F,): whole numbers of points below a loss of 0, and from it on
+    above: Any
     exact: Any  # (F,): True where the losses lie on the grid
     low: Any  # window of the tilted total; `high`: its upper end
     high: Any
@@ -55,6 +58,21 @@ def total(counts: Any, values: Any) -> Any:
     """Sum of counts times each value (F, ...), where a count of 0 contributes 0."""
     counts = counts.reshape(counts.shape + (1,) * (values.ndim - 1))
     return np.sum(np.where(counts == 0, 0.0, counts * values), axis=0)
+
+
+def joined(table: Table) -> Table:
+    """The table with neighbouring nodes of one loss as one, as in a tail of constant loss."""
+    loss, mass = table.law.loss, np.exp(table.law.log_mass)
+    mean = np.sum(mass * loss, axis=-1, keepdims=True)
+    deviation = np.sqrt(np.sum(mass * (loss - mean) ** 2, axis=-1, keepdims=True))
+    apart = np.minimum(ONE_LOSS * (1.0 + np.abs(loss)), SMALL * deviation)
+    is_first = ~(np.abs(np.diff(loss, axis=-1, prepend=np.nan)) <= apart)
+    starts = np.flatnonzero(is_first)
+    rows, places = starts // loss.shape[-1], np.cumsum(is_first, axis=-1).ravel()[starts] - 1
+    losses, masses = np.zeros((2, len(loss), 1 + np.max(places)))
+    losses[rows, places] = loss.ravel()[starts]
+    masses[rows, places] = np.add.reduceat(mass.ravel(), starts)
+    return table._replace(law=table.law._replace(loss=losses, log_mass=np.log(masses)))
 
 
 def cumulants(table: Table, z: Any) -> Any:
@@ -125,8 +143,9 @@ def _window(k_up: Any, k_down: Any, orders: Any, bounds: tuple[Any, Any]) -> _Wi
 
 
 def plan_of(facts: Table, epsilon: Any, points: int) -> Plan:
-    """Plan of one composition at an epsilon without the drifts, with parameters of shape (n,)."""
+    """Plan of one composition for an epsilon, with parameters of the shape (F,)."""
     counts, drift = facts.number, facts.drift
+    epsilon = epsilon - total(counts, drift)
     tilt = tilt_of(facts, epsilon, points)
     deviation = np.sqrt(total(counts, _slopes(facts, tilt)[1]))
     octaves = 0.5 * (LOWEST_ORDER + np.arange(1.0 * ORDERS))
@@ -137,7 +156,8 @@ def plan_of(facts: Table, epsilon: Any, points: int) -> Plan:
     k, k_up, k_down = np.split(values, (1, 1 + ORDERS), axis=-1)
     k_up, k_down = k_up - k, k_down - k
     bounds = -(facts.smallest + drift), facts.largest - drift
-    low, longest = _single(facts, k, k_up, k_down, orders, tilt, epsilon)
+    single = _single(facts, k, k_up, k_down, orders, tilt, epsilon)
+    longest = np.max(np.where(counts == 0, 0.0, single[1] - single[0]))
 
     def window(step: Any) -> _Window:
         """Window of the total with its chords, each of cumulant below h^2 s^2 / 8 (Hoeffding)."""
@@ -152,13 +172,14 @@ def plan_of(facts: Table, epsilon: Any, points: int) -> Plan:
     wide_step = np.maximum(window(SPARE * least_step).length, longest) / room
     step, exact = _step(facts, least_step, np.maximum(wide_step, least_step))
     total_window = window(step)
-    steps_below = np.ceil((facts.anchor - low) / step + MARGIN)
+    below, above = (np.ceil(np.abs(x) / step + MARGIN).astype(int) for x in single)
     return Plan(
         tilt,
         np.exp(-conversion_entropy(tilt)),
         k[:, 0],
         step,
-        facts.anchor - steps_below * step,
+        below,
+        above,
         exact,
         total_window.low - MARGIN * step,
         total_window.high + MARGIN * step,
@@ -170,7 +191,7 @@ def plan_of(facts: Table, epsilon: Any, points: int) -> Plan:
 def _single(
     facts: Table, k: Any, k_up: Any, k_down: Any, orders: Any, tilt: Any, epsilon: Any
 ) -> tuple[Any, Any]:
-    """The lowest loss of each release's grid, (F,), and the longest window of one release.
+    """The lowest and the highest loss of each release's grid (F,), on either side of 0.
 
     The window ends where the mass beyond is small beside delta; that mass counts as infinite.
     """
@@ -182,7 +203,7 @@ def _single(
     reach = np.min(np.where(np.isfinite(reach), reach, np.inf), axis=-1)
     high = np.maximum(np.minimum(reach, bounds[1]), 0.0)
     low = np.minimum(single_window.low, 0.0)
-    return low, np.max(np.where(facts.number == 0, 0.0, high - low))
+    return low, high
 
 
 def _step(facts: Table, least_step: Any, wide_step: Any) -> tuple[Any, Any]:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdp as dp
+from jaxdp.accountant.convolution import _Product
 
 pytestmark = pytest.mark.float64
 
@@ -213,3 +214,32 @@ def test_laplaces_of_different_scales():
         lower, upper = loss.bounds(epsilon)
         assert lower <= loss.delta(epsilon)
         assert upper - lower < 1e-3 * upper
+
+
+def test_many_different_releases_share_products():
+    """Lower and upper bounds of two numbers of points agree, as one by one."""
+    scales = np.exp(np.linspace(-1.0, 1.0, 40)) * 20.0
+    many = loss_of(dp.Laplace(scales)).sum() + 3 * loss_of(dp.DiscreteLaplace(9.0))
+    one_by_one = sum((loss_of(dp.Laplace(s)) for s in scales[1:]), loss_of(dp.Laplace(scales[0])))
+    one_by_one = one_by_one + 3 * loss_of(dp.DiscreteLaplace(9.0))
+    for epsilon in (0.1, 0.8):
+        (lower, upper), (low, high) = (x.bounds(epsilon) for x in (many, one_by_one))
+        assert upper - lower < 1e-4 * upper
+        assert max(lower, low) <= min(upper, high)
+        few = many.bounds(epsilon, points=POINTS)
+        assert few[0] <= lower * (1 + 1e-9)
+        assert upper <= few[1] * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("counts", [[1] * 9, [1, 3, 1, 2, 1, 1]])
+def test_a_product_of_transforms_is_the_convolution(counts):
+    random = np.random.default_rng(0)
+    value = random.dirichlet(np.ones(50), len(counts))
+    product = _Product(2**10)
+    product.multiply(value, np.array(counts, float))
+    truth = np.array([1.0])
+    for row, count in zip(value, counts, strict=True):
+        for _ in range(count):
+            truth = np.convolve(truth, row)
+    error = np.fft.irfft(product.spectrum)[: truth.size] - truth
+    assert np.linalg.norm(error) < product.error < 1e-12

@@ -92,7 +92,12 @@ def are_few(terms: Terms) -> bool:
     return phases <= MOST_PHASES and components <= MOST_COMPONENTS
 
 
-def engine(question: Question, stage: Stage, rows_of: Maker) -> Engine:
+def engine(
+    question: Question,
+    stage: Stage,
+    rows_of: Maker,
+    skips: Callable[[Batch], Any] | None = None,
+) -> Engine:
     """The engine of one stage."""
 
     def arrays(batch: Batch, known: LogBounds) -> Lanes:
@@ -107,7 +112,7 @@ def engine(question: Question, stage: Stage, rows_of: Maker) -> Engine:
     # Below the least unit a contour only has Chernoff's bounds.
     has_unit = question == "log delta" and stage == LONG and rows_of is not laws_of
     least = LEAST_UNIT if has_unit else -np.inf
-    return by_lanes(arrays, solve, most, least=least, tangents=tangents)
+    return by_lanes(arrays, solve, most, least=least, skips=skips, tangents=tangents)
 
 
 def _prepared_log(lanes: Lanes) -> tuple[_Point, Reals]:

@@ -38,7 +38,7 @@ _RESOLVED = 2.7
 # Mass of a node that can turn further. chosen: the error is at most this mass
 _LEAST_ERROR = 1e-9
 # log of the truncation error over delta, where psi falls without smoothing. chosen: 5e-12
-_CUT_OFF = -26.0
+CUT_OFF = -26.0
 # Heights at which the bound is evaluated, over the furthest end. chosen: 3 decades below
 HEIGHTS = 1.25 ** np.arange(-31.0, 20.0)
 # Caps on the tilted density, in units of one over its deviation. chosen
@@ -133,7 +133,7 @@ def _ended(
     """
     longest, ends = tails.ends()
     log_tails = tails.log_beyond(laws, ends)
-    is_below = (log_scale + log_tails - xp.log(xp.pi * ends) <= _CUT_OFF) & (ends <= longest)
+    is_below = (log_scale + log_tails - xp.log(xp.pi * ends) <= CUT_OFF) & (ends <= longest)
     last = xp.maximum(xp.sum(ends <= xp.minimum(longest, resolved), 0) - 1, 0)
     has_fallen = xp.any(is_below, 0)
     k = xp.where(has_fallen, xp.argmax(is_below, 0), last)[None]

@@ -35,6 +35,9 @@ TILTS = np.append(1e-300, np.exp(np.arange(-16.0, 14.1, 0.4)))
 # log of the least mass of a node that counts. chosen: e^-700 is a normal number
 _NO_MASS = -690.0
 _NODES_IN_ONE = 8  # nodes that an estimate joins in one. chosen
+LOG_FLOOR = law_errors.CUT_OFF  # of psi above which a contour is smoothed. derived
+DIFFERENT = 8.0  # releases from which on a contour takes longer than a grid. measured
+MANY = 500.0  # releases from which a smoothed contour is tighter than a grid. measured: 200 to 700
 _COMPOSED = 64.0 * ULP  # rounding of a cumulant. derived: some products
 
 
@@ -216,6 +219,21 @@ def laws_of(batch: Batch) -> tuple[Laws, Reals]:
         lax.stop_gradient(logsumexp(left_out, axis=-1)),
     )
     return laws, table.log_hit
+
+
+def are_coarse(batch: Batch) -> Any:
+    """True for lanes of many different releases whose atoms keep psi from falling.
+
+    A smoothed contour over all their nodes takes longer than a grid, and is seldom tighter.
+    """
+    table = batch.table
+    is_atom = table.law.log_density == np.inf
+    log_mass = logsumexp(np.where(is_atom, table.law.log_mass, -np.inf), axis=-1)
+    log_floor = table.total(log_mass - _total(table.law.log_mass)[..., 0])
+    is_spread = np.any(~is_atom & (table.law.log_mass > -np.inf), axis=(-2, -1))
+    number = np.sum(table.number, axis=-1)
+    differ = (table.used >= DIFFERENT) & (number < 2.0 * table.used) & (number < MANY)
+    return differ & (log_floor > LOG_FLOOR) & is_spread
 
 
 def _to_products(x: Reals, fill: float | None = None) -> Reals:
