@@ -238,7 +238,8 @@ def are_coarse(batch: Batch) -> Any:
 
 def _to_products(x: Reals, fill: float | None = None) -> Reals:
     """Values padded to whole products of matrices; the last value is repeated, or `fill`."""
-    widths = [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % INNER)]
+    more = -x.shape[-1] % INNER if x.shape[-1] > INNER else 0
+    widths = [(0, 0)] * (x.ndim - 1) + [(0, more)]
     if fill is None:
         return xp.pad(x, widths, mode="edge")
     return xp.pad(x, widths, constant_values=fill)

@@ -57,7 +57,8 @@ def _heavy(weight: Pair) -> slice:
     matters = np.flatnonzero(np.max(np.hypot(*weight), axis=(1, 2)) > NO_WEIGHT)
     if matters.size == 0:
         return slice(0, None)
-    nodes = -(-(int(matters[-1]) + 1 - int(matters[0])) // INNER) * INNER
+    nodes = int(matters[-1]) + 1 - int(matters[0])
+    nodes = nodes if nodes < INNER else -(-nodes // INNER) * INNER
     first = max(min(int(matters[0]), len(weight[0]) - nodes), 0)
     return slice(first, first + nodes)
 
