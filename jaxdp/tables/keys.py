@@ -147,7 +147,7 @@ def _query(
         margins=bool(values["margins"]),
         bounds=(lower, upper),
         missing=missing,
-        noise=values["noise"] or "",
+        noise=values["noise"] or "exponential_mechanism",
         weight=values["weight"],
         scale=values["scale"],
         probabilities=values["probabilities"] or (),

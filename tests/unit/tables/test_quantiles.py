@@ -131,6 +131,7 @@ def test_quantiles_by_cell():
         assert [row.cell for row in rows] == [{"town": cell}] * 3
         for row, exact in zip(rows, true, strict=True):
             assert abs(row.value - exact) <= row.half_width < 12
+    assert plan.queries[0].noise == "exponential_mechanism"
     assert len(rank_errors(plan.queries[0], plan.mechanisms[0], 0.1)) == 3
     counts = np.reshape(tally_of(columns, plan).totals()[0], (2, 201))
     assert counts.sum(axis=1).tolist() == [1500, 1500]
