@@ -63,6 +63,7 @@ def release(
     key: Key,
     *,
     relation: str,
+    weights: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Private centres and deviations of bounded columns.
 
@@ -73,6 +74,7 @@ def release(
             Laplace noise, with the "inid" scales of `allocate`.
         key: of the noise: use it once.
         relation: "replace_one" or "add_remove".
+        weights: of the columns' variances in the total that is minimised, (p,); 1 if None.
 
     Returns:
         (centres, deviations), (p,) each; deviations are positive and at most half the width. A
@@ -101,7 +103,7 @@ def release(
     sums = sums.ravel() / records
     means, squares, *variances = (
         part
-        for pair in _noisy(sums, moved, records, spent, key)
+        for pair in _noisy(sums, moved, records, spent, key, weights)
         for part in np.reshape(pair, (2, coordinates))
     )
     centres, deviations = _shrunk(means, squares, *variances)
@@ -251,11 +253,13 @@ def _noisy(
     records: int,
     spent: GDP | PureDP,
     key: Key,
+    weights: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means with noise, and its variances; a record moves the sums by `moved` at most."""
     moved = moved * share_of_mean(records)
     noise = Gaussian if isinstance(spent, GDP) else Laplace
-    scales = allocate(noise.name, moved, spent)
+    each = None if weights is None else np.tile(weights, len(moved) // len(weights))
+    scales = allocate(noise.name, moved, spent, each)
     ratios: Any = np.asarray(moved) / scales
     added = lattice.added(noise(1.0), scales, ratios, checked_key(key, spent), scales.shape)
     return np.asarray(added.to(values)), np.asarray(noise(scales).variance())
