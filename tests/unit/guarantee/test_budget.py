@@ -50,9 +50,14 @@ def test_no_public_function_takes_a_budget_alone():
                 hints = [a.annotation for a in (*node.args.args, *node.args.kwonlyargs)]
                 names = [n for hint in hints if hint is not None for n in ast.walk(hint)]
                 if any(isinstance(n, ast.Name) and n.id == "Budget" for n in names):
-                    found.add(node.name)
-    inner = {"largest_laplace_ratio", "least_factor", "defaults", "left_for_exact", "solved"}
-    assert found == inner | {"planned", "greedy_defaults", "level_of"}
+                    found.add(f"{path.stem}.{node.name}")
+    inner = {
+        *("accounting.least_factor", "allocate.level_of", "conversions.largest_laplace_ratio"),
+        *("defaults.defaults", "defaults.greedy_defaults", "drawn.left_for_exact"),
+        *("greedy.planned", "measured.measure", "measured.narrowed", "moments.release"),
+        *("queries.expected_factor", "risk.solved"),
+    }
+    assert found == inner
 
 
 @pytest.mark.parametrize(
