@@ -94,7 +94,6 @@ def test_coefficients_of_many_features_are_found():
     "more",
     [
         {"noise": "laplace"},
-        {"iterate": "average"},
         {"step": lambda index: 1.0 / (1 + index)},
     ],
     ids=lambda more: next(iter(more)),
