@@ -2,10 +2,16 @@
 
 1,024 profiles of 5 and of 10 scales: delta at half of the largest loss.
 Accuracy against all 32 atoms in 60 digits is asserted before the clock starts.
+
+And one epsilon of many releases, each with a scale of its own, in warm CPU seconds.
 """
 
+import functools
 import importlib
 import itertools
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,6 +23,7 @@ import jaxdp as dp
 from benchmarks._tools.measure import first_call, medians, write
 
 PROFILES, CHECKED, TIMED = 1024, 12, 6
+DELTA = 1e-5  # of one epsilon of many releases
 
 
 def profiles(coordinates: int) -> np.ndarray:
@@ -87,6 +94,73 @@ def measure(coordinates: int) -> dict[str, Any]:
     return row
 
 
+def many() -> dict[str, tuple[dp.PrivacyLoss, Callable[[Any], list[Any]]]]:
+    """Losses of releases with different scales, and the same of dp_accounting's `pld` module."""
+    random = np.random.default_rng(0)
+
+    def scales(count: int, typical: float) -> np.ndarray:
+        return np.exp(random.uniform(-1.0, 1.0, count)) * typical
+
+    def of(mechanism: Any) -> dp.PrivacyLoss:
+        return dp.privacy_loss(mechanism).sum(-1)
+
+    rows: dict[str, Any] = {}
+    for count in (10, 60, 120, 300):
+        of_row = scales(count, 3.0 * count**0.5)
+        rows[f"{count} Laplaces"] = (
+            of(dp.Mechanism(dp.Laplace(of_row), 1.0)),
+            partial(_peers, "from_laplace_mechanism", of_row),
+        )
+    whole = scales(60, 15.0)
+    rows["60 discrete Laplaces"] = (
+        of(dp.Mechanism(dp.DiscreteLaplace(whole), 1)),
+        partial(_peers, "from_discrete_laplace_mechanism", 1.0 / whole),
+    )
+    wide = scales(60, 20.0)
+    rows["60 discrete Gaussians"] = (
+        of(dp.Mechanism(dp.DiscreteGaussian(wide), 1)),
+        partial(_peers, "from_discrete_gaussian_mechanism", wide),
+    )
+    sampled = scales(60, 2.0)
+    rows["60 sampled Laplaces"] = (
+        of(dp.Mechanism(dp.Laplace(sampled), 1.0, 0.1, "add_remove")),
+        partial(_peers, "from_laplace_mechanism", sampled, sampling_prob=0.1),
+    )
+    return rows
+
+
+def _peers(name: str, scales: np.ndarray, module: Any, **options: Any) -> list[Any]:
+    make = getattr(module, name)
+    return [make(float(s), value_discretization_interval=1e-4, **options) for s in scales]
+
+
+def measure_many(loss: dp.PrivacyLoss, peers: Callable[[Any], list[Any]]) -> dict[str, float]:
+    module = importlib.import_module("dp_accounting.pld.privacy_loss_distribution")
+
+    def peer() -> float:
+        return float(
+            functools.reduce(lambda a, b: a.compose(b), peers(module)).get_epsilon_for_delta(DELTA)
+        )
+
+    def cpu(function: Callable[[], float]) -> tuple[float, float]:
+        function()
+        start = time.process_time()
+        value = function()
+        return time.process_time() - start, value
+
+    ours, epsilon = cpu(lambda: float(loss.epsilon(DELTA)))
+    log_delta, error = cpu(lambda: float(loss.log_delta_error(epsilon)))
+    theirs, theirs_epsilon = cpu(peer)
+    return {
+        "epsilon_cpu_s": ours,
+        "log_delta_cpu_s": log_delta,
+        "log_delta_error": error,
+        "dp_accounting_cpu_s": theirs,
+        "dp_accounting_excess": theirs_epsilon - epsilon,
+    }
+
+
 if __name__ == "__main__":
     jax.config.update("jax_enable_x64", True)
-    write("inid", {str(k): measure(k) for k in (5, 10)})
+    single = {name: measure_many(*row) for name, row in many().items()}
+    write("inid", {str(k): measure(k) for k in (5, 10)} | single)

@@ -43,6 +43,7 @@ from jaxdp.accountant.window import LOG_TILTS, cumulants, joined, plan_of, total
 from jaxdp.dominating_pair.base import log_of_infinite
 
 POINTS = 2**16  # of the grid. chosen: 1e-5 of log delta for a few releases
+MANY = 500.0  # different releases from which on a grid has 4 times as many points. chosen
 TRIED, ROUNDS = 24, 6  # of a search for the best tilt. chosen: each round is 11 times finer
 SLACK = 3e-7  # of log delta at epsilon. measured: upper bounds of two plans differ by 1e-7
 LATTICE_SLACK = 2e-10  # the same on a lattice. measured: 1e-11
@@ -93,16 +94,23 @@ def _known(solve: Callable[..., LogBounds], terms: Terms, table: Table, values: 
     return np.where(bad, np.nan, bounds)
 
 
+def _total(points: int, terms: Terms, table: Table, facts: Table, epsilon: Any) -> Total:
+    """The total of a composition, planned for an epsilon."""
+    if points == POINTS and table.used > MANY:
+        points = 4 * points
+    return Total(terms, table, plan_of(facts, epsilon, points), points)
+
+
 def _log_bounds(points: int, terms: Terms, table: Table, epsilon: Any) -> LogBounds:
-    plan = plan_of(joined(table), epsilon[epsilon.size // 2], points)
-    found = Total(terms, table, plan, points).read(epsilon)
+    middle = epsilon[epsilon.size // 2]
+    found = _total(points, terms, table, joined(table), middle).read(epsilon)
     return LogBounds(found.lower, found.upper)
 
 
 def _epsilon_bounds(points: int, terms: Terms, table: Table, delta: Any) -> LogBounds:
     facts = joined(table)
     guess: Any = chernoff_epsilon(facts, delta[delta.size // 2])
-    of = Total(terms, table, plan_of(facts, guess, points), points)
+    of = _total(points, terms, table, facts, guess)
     goal = np.maximum(np.log(delta), LEAST)
     slack = SLACK if of.sums.coupled > 0 else LATTICE_SLACK
 

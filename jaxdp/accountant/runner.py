@@ -27,7 +27,7 @@ from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy, tighter
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.steps import ALWAYS, Engine, Step, Width, goes_on, unknown, worse
-from jaxdp.accountant.tables import require_consistent
+from jaxdp.accountant.tables import require_consistent, require_few
 
 # Maps the bounds of the worse direction to an array, True where they need not be tighter.
 StopWhen: TypeAlias = Callable[[LogBounds], Any]
@@ -43,7 +43,8 @@ _MOST = 4096
 def once(function: Callable[..., Any]) -> Callable[..., Any]:
     """Run function(terms, values, ...) outside of the surrounding trace if both are concrete.
 
-    If the result has a NaN or an infinity and a law contradicts itself, raises `ValueError`.
+    Raises `ValueError` if the releases are too many, or if the result has a NaN or an infinity and
+    a law contradicts itself.
     """
 
     @functools.wraps(function)
@@ -51,6 +52,7 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
         if not checks.all_concrete(terms, values):
             return function(terms, values, *options)
         with outside_traces(), np.errstate(all="ignore"):
+            require_few(terms)
             answer = function(terms, values, *options)
             require_consistent(answer, terms)
             return answer

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jaxdp._core.compilation import jitted
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import kernel, lax, xp
 from jaxdp._core.types import Bools, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of
@@ -36,6 +36,22 @@ def require_consistent(answer: Any, terms: Terms) -> None:
                 noise.is_consistent()
         if unknown:
             _require_law(term.pair)
+
+
+def require_few(terms: Terms) -> None:
+    """Raise `ValueError` if the laws of concrete terms have more nodes than memory holds."""
+    for term in terms:
+        releases = term.count.shape[-1]
+        if releases < MANY or is_gaussian(term) or term.pair.mixtures():
+            continue
+        with kernel():
+            one = jax.tree.map(lambda x: x[(0,) * (x.ndim - 1)][:1], term.pair)
+            most = int(MOST_NODES // one.law().loss.shape[-1])
+        if releases > most:
+            raise ValueError(
+                f"at most {most:,} different releases of this kind can be composed, got "
+                f"{releases:,}. Equal releases count once: multiply their loss by their number"
+            )
 
 
 def _require_law(pair: DominatingPair) -> None:
@@ -76,6 +92,10 @@ def _total(pair: DominatingPair) -> tuple[Reals, Reals, Bools]:
     total = xp.sum(xp.exp(law.log_mass), axis=-1) + xp.exp(law.log_infinite)
     total, left_out, adds_up = xp.broadcast_arrays(total, xp.exp(law.log_left_out), is_whole(law))
     return total, left_out, adds_up
+
+
+MANY = 5000  # releases from which on their nodes are counted. chosen: 1 GiB
+MOST_NODES = 3e7  # of a composition. measured: 20 numbers of each take 5 GiB
 
 
 class Table(NamedTuple):

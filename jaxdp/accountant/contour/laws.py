@@ -37,7 +37,6 @@ _NO_MASS = -690.0
 _NODES_IN_ONE = 8  # nodes that an estimate joins in one. chosen
 LOG_FLOOR = law_errors.CUT_OFF  # of psi above which a contour is smoothed. derived
 DIFFERENT = 8.0  # releases from which on a contour takes longer than a grid. measured
-MANY = 500.0  # releases from which a smoothed contour is tighter than a grid. measured: 200 to 700
 _COMPOSED = 64.0 * ULP  # rounding of a cumulant. derived: some products
 
 
@@ -232,7 +231,7 @@ def are_coarse(batch: Batch) -> Any:
     log_floor = table.total(log_mass - _total(table.law.log_mass)[..., 0])
     is_spread = np.any(~is_atom & (table.law.log_mass > -np.inf), axis=(-2, -1))
     number = np.sum(table.number, axis=-1)
-    differ = (table.used >= DIFFERENT) & (number < 2.0 * table.used) & (number < MANY)
+    differ = (table.used >= DIFFERENT) & (number < 2.0 * table.used)
     return differ & (log_floor > LOG_FLOOR) & is_spread
 
 

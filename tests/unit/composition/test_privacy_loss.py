@@ -258,3 +258,13 @@ def test_epsilon_is_the_same_under_transformations():
     np.testing.assert_allclose(jax.jit(epsilon)(scales, deltas), concrete, rtol=1e-9)
     np.testing.assert_allclose(jax.vmap(epsilon)(scales, deltas), concrete, rtol=1e-9)
     assert bool(jnp.isnan(jax.jit(epsilon)(scales, jnp.array([1e-3, jnp.nan, 2.0])))[1:].all())
+
+
+def test_too_many_different_releases_are_refused():
+    """Equal ones are one, and Gaussians are one release."""
+    scales = np.linspace(10.0, 20.0, 100_000)
+    loss = dp.privacy_loss(dp.Mechanism(dp.Laplace(scales), 1.0)).sum()
+    with pytest.raises(ValueError, match=r"at most [\d,]+ different releases .* got 100,000"):
+        loss.epsilon(1e-5)
+    gaussians = dp.privacy_loss(dp.Mechanism(dp.Gaussian(100.0 * scales), 1.0)).sum()
+    assert 0 < gaussians.epsilon(1e-5) < 10
