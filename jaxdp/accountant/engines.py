@@ -132,7 +132,7 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
             rows = TABLE["single lattice" if kind == "lattice" else "single"]
         elif some:
             rows = *TABLE["single"][:2], *(row for row in rows if row.above != ALWAYS)
-    if kind != "mixtures":
+    if kind not in ("mixtures", "smooth"):  # a smooth loss can be rarely large by itself
         is_sampled = any(np.any(np.asarray(term.pair.log_hit()) < 0) for term in terms)
         rows = tuple(row for row in rows if is_sampled or row != RARE)
     return _steps(question, (*rows, *_of_ranges(terms)))
