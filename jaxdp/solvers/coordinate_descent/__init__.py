@@ -11,6 +11,7 @@ from jaxdp.solvers.coordinate_descent.defaults import GreedyDefaults as GreedyDe
 from jaxdp.solvers.coordinate_descent.defaults import defaults as defaults
 from jaxdp.solvers.coordinate_descent.defaults import greedy_defaults as greedy_defaults
 from jaxdp.solvers.coordinate_descent.greedy import GreedyPlan as GreedyPlan
+from jaxdp.solvers.coordinate_descent.plan import ITERATES as ITERATES
 from jaxdp.solvers.coordinate_descent.plan import Plan as Plan
 from jaxdp.solvers.coordinate_descent.plan import noiseless_plan as noiseless_plan
 from jaxdp.solvers.coordinate_descent.plan import plan as plan

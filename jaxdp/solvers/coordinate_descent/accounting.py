@@ -14,6 +14,7 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.histogram import Histogram
 
 # Before the first update: on scales or smoothness, by Laplace or by Gaussian noise.
 Spent = PureDP | GDP
@@ -25,11 +26,14 @@ def composed(
     """The guarantee of `visits[j]` updates of ratio sensitivity / scale = `ratios[j]`, and `spent`.
 
     Each update is a function of the records and of earlier updates, so that adaptive composition
-    holds. Shifts below the largest are covered: the noise is log-concave. Returns a GDP for
-    Gaussians and a `PrivacyLoss` otherwise. Shapes: ratios (..., p), visits (p,); the result is
-    batched like ratios without its last axis.
+    holds. Shifts below the largest are covered: the noise is log-concave, or a `Histogram`, whose
+    worst shift is composed. Returns a GDP for Gaussians and a `PrivacyLoss` otherwise. Shapes:
+    ratios (..., p), visits (p,); the result is batched like ratios without its last axis.
     """
-    if isinstance(noise, Gaussian):
+    if isinstance(noise, Histogram):
+        # One ratio for all, known before tracing: the worst of its shifts is found on the host.
+        total = xp.sum(visits) * privacy_loss(Mechanism(noise, float(ratios[0])))
+    elif isinstance(noise, Gaussian):
         squares = xp.sum(visits * (ratios / noise.scale) ** 2, axis=-1)
         gdp = GDP(round_up(xp.sqrt(squares), 4 + visits.size))
         if spent is None or isinstance(spent, GDP):

@@ -30,7 +30,7 @@ from jaxdp.solvers.padding import BLOCK
 from jaxdp.solvers.problems import Problem
 
 # Static arguments: each value compiles a program.
-_WORDS = ("updates", "private", "trace")
+_WORDS = ("updates", "private", "average", "trace")
 
 
 class Row(NamedTuple):
@@ -66,8 +66,8 @@ def sizes(problem: Problem, plan: Plan) -> tuple[np.int64, np.int64]:
 
 def kind_of(plan: Plan, trace: bool = False) -> dict[str, Any]:
     """Words of a plan, and its updates a pass: a program each."""
-    is_private = plan.records is not None
-    return {"updates": plan.sequence.shape[-1], "private": is_private, "trace": trace}
+    words = {"updates": plan.sequence.shape[-1], "private": plan.records is not None}
+    return words | {"average": plan.iterate == "average", "trace": trace}
 
 
 def first(array: Reals, count: int) -> Reals:
@@ -120,6 +120,7 @@ def descend(
     *,
     updates: int,
     private: bool,
+    average: bool,
     trace: bool,
 ) -> tuple[Vector, Reals | None]:
     """theta, and F after each of `passes` if `trace`, on a padded problem of `records` records."""
@@ -129,7 +130,7 @@ def descend(
     is_record = jnp.arange(problem.offset.size) < records
 
     def update(place: jax.Array, carry: tuple) -> tuple:
-        theta, state = carry
+        theta, state, total = carry
         coordinate, added = row.sequence[place], Added(noise.noise[place], noise.step[place])
         features, step = problem.design[coordinate], row.pace[place] * row.steps[coordinate]
         gradient = added.to(mean_gradient(features, state, coordinate))
@@ -137,13 +138,17 @@ def descend(
         value = problem.penalty.proximal(strength[coordinate], point, step)
         state = state + (value - theta[coordinate]).astype(dtype) * features
         theta = theta.at[coordinate].set(value)
-        return theta, state
+        return theta, state, total + theta
 
     def one_pass(index: jax.Array, carry: tuple) -> tuple:
         theta, state, objectives = carry
-        theta, state = lax.fori_loop(
-            0, updates, lambda place, x: update(index * updates + place, x), (theta, state)
+        start = theta, state, jnp.zeros_like(row.steps)
+        theta, state, total = lax.fori_loop(
+            0, updates, lambda place, x: update(index * updates + place, x), start
         )
+        if average:
+            theta = total / updates
+            state = problem.state(theta)
         if trace:
             objective = problem.objective_at(state, theta, is_record)
             objectives = objectives.at[index].set(objective)

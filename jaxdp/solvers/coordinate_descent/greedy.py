@@ -109,19 +109,19 @@ def planned(
     clips: tuple[Vector, Vector],
     sizes: tuple[int, int | None],
     spent: Drawn | None,
-    words: tuple[int, str, str],
+    words: tuple[int, str, str, str],
     choices: tuple[object, object],
 ) -> GreedyPlan:
     """The plan of `coordinate_descent.plan` with `order="greedy"`; noise in proportion to C_j.
 
     steps: step / M_j. clips: thresholds and sensitivities. sizes: passes and updates, one a
-    coordinate if None. words: records, relation, release. choices: noise and step, as
+    coordinate if None. words: records, iterate, relation, release. choices: noise and step, as
     given.
     """
-    records, relation, release = words
+    records, iterate, relation, release = words
     noise, step = choices
-    if noise != "gaussian" or callable(step):
-        raise ValueError("order 'greedy' takes Gaussian noise and one step")
+    if noise != "gaussian" or iterate != "last" or callable(step):
+        raise ValueError("order 'greedy' takes Gaussian noise, the last iterate and one step")
     passes, updates = sizes
     updates = steps.size if updates is None else checks.positive_integer("updates", updates)
     updates, (clip, sensitivities) = passes * updates, clips

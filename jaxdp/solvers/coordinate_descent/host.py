@@ -37,6 +37,10 @@ class Records:
         self.problem, design = problem, problem.design
         self.design = design if isinstance(design, SparseDesign) else np.asarray(design)
         self.offset: Any = np.asarray(problem.offset).astype(precision or self.design.dtype)
+        self.begin(theta)
+
+    def begin(self, theta: np.ndarray) -> None:
+        """The state of a theta."""
         self.state: Any = self.offset.copy()
         for coordinate in np.flatnonzero(theta).tolist():
             self.move(coordinate, theta[coordinate])
@@ -118,7 +122,7 @@ def descend(
     with np.errstate(over="ignore", invalid="ignore"):
         records = Records(problem, theta)
         grid = None if plan.records is None else GRID[str(records.design.dtype)]
-        count, objectives = len(records.offset), []
+        count, total, objectives = len(records.offset), np.zeros_like(theta), []
         for place, j in enumerate(row.sequence.tolist()):
             step = row.pace[place] * steps[j]
             unit = 1.0 / count if grid is None else clip[j] / (count * grid)
@@ -127,6 +131,12 @@ def descend(
             value: Any = problem.penalty.proximal(strength[j], theta[j] - step * gradient, step)
             records.move(j, value - theta[j])
             theta[j] = value
-            if trace and (place + 1) % each == 0:
+            total += theta
+            if (place + 1) % each:
+                continue
+            if plan.iterate == "average":
+                theta, total = total / each, np.zeros_like(theta)
+                records.begin(theta)
+            if trace:
                 objectives.append(float(problem.objective_at(records.state, theta)))
     return theta, np.array(objectives) if trace else None

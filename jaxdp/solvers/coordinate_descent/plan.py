@@ -33,6 +33,7 @@ from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn, as_drawn, left_for_exact
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.histogram import Histogram
 from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent.accounting import (
     Spent,
@@ -55,6 +56,9 @@ from jaxdp.solvers.coordinate_descent.schedule import (
 from jaxdp.solvers.penalties import Penalty
 from jaxdp.solvers.problems import Smoothness
 
+# What `plan` takes; see there.
+ITERATES = ("last", "average")
+
 
 @final
 @in_float64
@@ -71,6 +75,7 @@ class Plan:
     noise: Noise
     spent: Drawn | None  # before the first update, on the smoothness
     records: int | None = static()  # that the sensitivities hold for; None without noise
+    iterate: str = static()
     relation: str = static()
     release: str = static(default="lattice")
 
@@ -106,8 +111,12 @@ class Plan:
     @property
     def guarantee(self) -> Drawn:
         """Guarantee of all updates and `spent`, see `accounting.composed`, as sampled."""
+        ratios = self.ratios
+        if isinstance(self.noise, Histogram):
+            assert self.noise.certificate is not None
+            ratios = xp.full_like(ratios, self.noise.certificate.sensitivity)
         before = None if self.spent is None else self.spent.exact
-        exact = composed(self.noise, self.ratios, self.visits, before)
+        exact = composed(self.noise, ratios, self.visits, before)
         return Drawn(exact, self.sampling_error)
 
 
@@ -125,6 +134,7 @@ def plan(
     updates: int | None = None,
     allocation: str = "winid",
     noise: str | Noise = "gaussian",
+    iterate: str = "last",
     penalty: Penalty | None = None,
     spent: Drawn | Spent | None = None,
     key: Key | None = None,
@@ -143,6 +153,7 @@ def plan(
         order: "permutation" (its first `updates`), "cyclic", "iid" (with replacement) or "greedy".
         allocation: of the noise, "winid", "spr", "inid" or "iid"; "winid" uses `penalty`.
         noise: "gaussian", "laplace" or a log-concave noise, which is scaled.
+        iterate: "last", or "average": each pass ends in the mean of its iterates.
         penalty, spent: the problem's; the cost of `private_smoothness`, a part of the budget.
         key: of the order, which is drawn here.
         release: "lattice", or "float": noise whose last bits leak, for research.
@@ -157,12 +168,12 @@ def plan(
     [0.0667 0.1335]
     """
     budget = as_budget(budget)
-    _check_choices(relation, order, allocation)
+    _check_choices(relation, order, allocation, iterate)
     curvature = public_values(smoothness, spent)
     records, passes = _counts(records, passes)
     steps = steps_of(curvature, step, passes)
     clips = _clips(curvature, clip, records, relation)
-    before, words = spent and as_drawn(spent), (records, relation, release)
+    before, words = spent and as_drawn(spent), (records, iterate, relation, release)
     if order == "greedy":
         return planned(budget, steps[0], clips, (passes, updates), before, words, (noise, step))
     sequence = sequence_of(order, passes, len(curvature), updates, key)
@@ -205,10 +216,11 @@ def _calibrated(shaped: Plan, budget: Budget) -> Plan:
     return dataclasses.replace(shaped, scales=scales)
 
 
-def _check_choices(relation: str, order: str, allocation: str) -> None:
+def _check_choices(relation: str, order: str, allocation: str, iterate: str) -> None:
     checks.one_of("relation", relation, SOLVER_RELATIONS)
     checks.one_of("order", order, ORDERS)
     checks.one_of("allocation", allocation, ALLOCATIONS)
+    checks.one_of("iterate", iterate, ITERATES)
 
 
 @in_float64
@@ -237,5 +249,5 @@ def noiseless_plan(
     return Plan(
         sequence, checks.positive("step", step) / curvature, xp.ones(passes), unbounded,
         unbounded, xp.zeros_like(curvature), Gaussian(1.0), None,
-        None, "replace_one",
+        None, "last", "replace_one",
     )  # fmt: skip

@@ -15,19 +15,19 @@ pytestmark = pytest.mark.float64
 
 
 def test_the_run_is_the_written_algorithm():
-    """Against a plain NumPy loop with the same noise, for both losses and penalties."""
+    """Against a plain NumPy loop with the same noise, for both losses, iterates and penalties."""
     rng = np.random.default_rng(2)
     features = rng.normal(size=(300, 5)) * np.sqrt(SMOOTHNESS)
     targets = features @ np.array([1.0, 0.0, -0.3, 2.0, 0.1]) + rng.normal(size=300)
-    for loss, penalty, noise in (
-        ("squared", L1(0.1), "gaussian"),
-        ("squared", L2(0.1), "laplace"),
-        ("logistic", L1(0.01), "gaussian"),
-        ("logistic", L2(0.01), "laplace"),
+    for loss, penalty, iterate, noise in (
+        ("squared", L1(0.1), "last", "gaussian"),
+        ("squared", L2(0.1), "average", "laplace"),
+        ("logistic", L1(0.01), "average", "gaussian"),
+        ("logistic", L2(0.01), "last", "laplace"),
     ):
         y = targets if loss == "squared" else (targets > 0).astype(float)
         problem = glm(features, y, loss=loss, penalty=penalty)
-        plan = make_plan(records=300, budget=dp.Budget(20.0, 0.1))
+        plan = make_plan(iterate=iterate, records=300, budget=dp.Budget(20.0, 0.1))
         object.__setattr__(
             plan, "noise", dp.Gaussian(1.0) if noise == "gaussian" else dp.Laplace(1.0)
         )
@@ -38,6 +38,7 @@ def test_the_run_is_the_written_algorithm():
         theta = np.zeros(5)
         clip, steps = np.asarray(plan.clip), np.asarray(plan.steps)
         for row, noises in zip(np.asarray(plan.sequence), drawn, strict=True):
+            iterates = []
             for j, z in zip(row, noises, strict=True):
                 state = theta @ design + offset
                 slope = state if loss == "squared" else -1 / (1 + np.exp(state))
@@ -45,7 +46,12 @@ def test_the_run_is_the_written_algorithm():
                 mean = np.mean(np.rint(partial * 2**30 / clip[j])) * clip[j] / 2**30
                 point = theta[j] - steps[j] * (mean + z)
                 theta[j] = float(penalty.proximal(penalty.strength, *jnp.array([point, steps[j]])))
+                iterates.append(theta.copy())
+            if iterate == "average":
+                theta = np.mean(iterates, axis=0)
         np.testing.assert_allclose(cd.run(problem, plan, key), theta, rtol=1e-9, atol=1e-12)
+        if iterate == "average":
+            continue
         single = glm(features, y, loss=loss, penalty=penalty, dtype=jnp.float32)
         np.testing.assert_allclose(cd.run(single, plan, key), theta, rtol=2e-4, atol=2e-5)
 

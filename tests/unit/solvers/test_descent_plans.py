@@ -140,6 +140,7 @@ def test_a_budget_that_no_noise_meets():
         ({"order": "iid", "key": None}, "key must be given"),
         ({"allocation": "best"}, "allocation"),
         ({"noise": "cauchy"}, "noise"),
+        ({"iterate": "best"}, "iterate"),
         ({"step": 0.0}, "step"),
         ({"step": np.nan}, "step"),
     ],

@@ -28,8 +28,8 @@ def test_a_batch_of_chains_is_the_chains_one_by_one():
 
 
 def test_a_warm_start_goes_on_where_a_run_ended():
-    whole = plan(order="cyclic", passes=4)
-    half = plan(order="cyclic", passes=2)
+    whole = plan(order="cyclic", passes=4, iterate="average")
+    half = plan(order="cyclic", passes=2, iterate="average")
     object.__setattr__(half, "scales", 0.0 * half.scales)
     object.__setattr__(whole, "scales", 0.0 * whole.scales)
     first = cd.run(problem(), half, KEY)

@@ -94,6 +94,7 @@ def test_coefficients_of_many_features_are_found():
     "more",
     [
         {"noise": "laplace"},
+        {"iterate": "average"},
         {"step": lambda index: 1.0 / (1 + index)},
     ],
     ids=lambda more: next(iter(more)),
