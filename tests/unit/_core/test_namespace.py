@@ -59,11 +59,11 @@ for lanes in (400, 1200):
 
 
 @pytest.mark.long
-def test_the_size_of_a_sweep_alone_decides_who_computes_it():
-    """NumPy up to 512 lanes of a long sum; equal calls have equal answers, to the last bit."""
+def test_no_size_of_a_sweep_compiles():
+    """Equal calls have equal answers, to the last bit."""
     tests = str(Path(__file__).parents[2])
     found = run(SWEEP, JAX_ENABLE_X64="1", PYTHONPATH=tests).splitlines()
-    assert found == ["False [0, 0] True", "True [0, 0] True"]
+    assert found == ["False [0, 0] True"] * 2
 
 
 @pytest.mark.long
