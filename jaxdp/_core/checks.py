@@ -134,10 +134,10 @@ def real(
             return _frozen(np.where(lost, LEAST_NORMAL, known))
         return _frozen(known)
     require_float64()
-    return _inside(jnp.asarray(value), lower, upper, open_lower, lift)
+    return _inside(jnp.asarray(value), float(lower), float(upper), open_lower, lift)
 
 
-# Eager derivatives and maps compile one program for a check, and a trace holds its operations.
+# One program: eager derivatives and maps would compile each operation.
 @functools.partial(jax.jit, static_argnums=(1, 2, 3, 4))
 def _inside(array: Any, lower: float, upper: float, open_lower: bool, lift: bool) -> Reals:
     """A traced value of `real`."""

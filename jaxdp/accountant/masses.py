@@ -38,7 +38,7 @@ NEGLIGIBLE = 1e-18  # tilted mass, over the largest, whose place does not matter
 
 
 class Facts(NamedTuple):
-    """What the masses of releases need of their table, each an array (R, 1)."""
+    """Columns of a table that the masses of its releases need, each an array (R, 1)."""
 
     drift: Any
     largest: Any

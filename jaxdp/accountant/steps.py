@@ -68,7 +68,7 @@ Choice: TypeAlias = Callable[[Terms], tuple[Step, ...]]
 
 
 class Query(NamedTuple):
-    """What is evaluated for lanes, and by which engines; equal queries share programs."""
+    """A question and the engines that answer it; equal queries share programs."""
 
     on_host: Choice
     width: Width

@@ -228,7 +228,7 @@ def _with_point(cell: str) -> str:
 
 
 def _undecoded(file: Path, encoding: str) -> str:
-    """What is wrong with the first line that has bytes of another encoding, or a NUL."""
+    """Message about the first line that has bytes of another encoding, or a NUL."""
     line, text = 1, ""  # UTF-16 without its mark
     with contextlib.suppress(UnicodeError), _opened(file, encoding, "replace") as lines:
         bad = (pair for pair in enumerate(lines, 1) if "\ufffd" in pair[1] or "\0" in pair[1])

@@ -53,7 +53,7 @@ class Held:
 
 
 def rescued(text: str) -> str:
-    """Where the text of a result lies now that it cannot be printed: a new file of its owner's."""
+    """Place of the text of a result that cannot be printed: a new file for its owner alone."""
     for folder in (Path.cwd(), Path(tempfile.gettempdir())):
         path = folder / f"jaxdp-release-{uuid.uuid4().hex[:12]}.json"
         with contextlib.suppress(OSError):

@@ -20,8 +20,8 @@ def opened_file(
 ) -> Iterator[BinaryIO]:
     """A plain file, unbuffered, made for its owner alone if `flags` make it.
 
-    name: of what it holds, in errors. What is no file (a folder, a pipe, a device) raises
-    `ValueError`, and so does a missing file; permissions raise `OSError`.
+    `name` says in errors what the file holds. A folder, a pipe or a device raises `ValueError`, and
+    so does a missing file. Permissions raise `OSError`.
     """
     path = Path(path)
     try:

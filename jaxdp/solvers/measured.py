@@ -171,8 +171,8 @@ def narrowed(
 ) -> tuple[np.ndarray, Drawn | None, Key]:
     """Bounds of all columns, (2, p + k), some narrower; what they cost, if anything; another key.
 
-    Of all columns, or of the targets alone if there are too many features: without a mean of the
-    targets nothing is learnt. Public numbers decide; nothing is spent where no window stands out.
+    All columns are narrowed, or the targets alone if there are too many features: nothing is learnt
+    without a mean of the targets. Public numbers decide whether anything is spent.
     """
     targets = columns.targets
     for of in [columns] + [Columns(targets)] * (targets is not None):

@@ -148,7 +148,7 @@ def shown(queries: Sequence[Query]) -> Iterator[tuple[int, tuple[Cells, ...]]]:
 
 
 def _table(query: Query, cells: tuple[Cells, ...]) -> Hashable:
-    """What a table counts or sums: cells of columns without a cell of all others drop records."""
+    """Key of the table that counts or sums for a query; columns without `other` drop records."""
     partial = frozenset(c for c in query.cells if not c.has_other)
     kind = query.statistic, query.column, query.bounds, query.missing
     return (*kind, query.unknown_delta, partial, frozenset(cells))

@@ -168,10 +168,10 @@ def _summed(query: Query, noisy: Sequence[float], cells: tuple[Cells, ...]) -> n
 
 
 def error_of_mean(plan: TablePlan, index: int, records: int) -> ExpectedError:
-    """Error of a planned mean, if so many records are in cells of equal size.
+    """Error of a planned mean, if this many records are in cells of equal size.
 
-    It is that of a mean at one of its bounds, where it is the largest. The deviations are those of
-    the ratio to first order.
+    The mean is at one of its bounds, where its error is largest. Deviations are of the ratio to
+    first order.
     """
     query, counted = plan.queries[index], _number_of(plan, index)
     size = records / math.prod(query.shape)

@@ -159,7 +159,7 @@ def _categories(categories: Sequence[int]) -> tuple[int, ...]:
 
 
 def _left(budget: Budget, error: Reals, spent: Drawn | None) -> Budget | GDP:
-    """What remains for exact draws."""
+    """The rest of a budget, for exact draws."""
     if spent is None:
         return left_for_exact(budget, error)
     mu = largest_gdp(left_for_exact(budget, error + spent.sampling_error)).mu
