@@ -1,7 +1,7 @@
 """Roots and minima on a bracket, elementwise, ending on the safe side.
 
-`bisect` halves a bracket, `falling_root` goes along chords, `secant_bracket` finds a root of an
-expensive residual in about a dozen evaluations, `zoom` a minimum on finer grids, in traces as well.
+`bisect` halves a bracket, `secant_bracket` finds a root of an expensive residual in about a dozen
+evaluations, `zoom` a minimum on finer grids, in traces as well.
 A point is feasible if its residual is at most 0, as at the safe end.
 """
 
@@ -35,8 +35,6 @@ _MOST_STEPS = 100
 _GOLDEN = 0.6180339887498949
 # Steps of the golden section. derived: .618^60 = 3e-13 of the bracket remains
 _GOLDEN_STEPS = 60
-# Width of a bracket over 1 + its end that is not narrowed further. chosen: some ulps
-_ROUNDING = 1e-14
 
 
 def bisect(
@@ -55,53 +53,6 @@ def bisect(
         return xp.where(inside, middle, good), xp.where(inside, bad, middle)
 
     return lax.fori_loop(0, halvings, halve, (good, bad))
-
-
-class Ends(NamedTuple):
-    """A bracket of the zero of a falling function, and the values at its ends."""
-
-    low: Reals
-    above: Reals  # the value at low, > 0; NaN: not known
-    high: Reals
-    below: Reals
-    side: Reals  # 1 where the lower end moved last, -1 the upper one, 0 neither
-
-    @property
-    def share(self) -> Reals:
-        """The place of the chord's zero in the bracket."""
-        return self.above / (self.above - self.below)
-
-    def moved(self, x: Reals, value: Reals, is_open: Bools | bool = True) -> Ends:
-        """The bracket with one end at x. Illinois: the value of an end that stays is halved."""
-        is_below = value <= 0
-        moves_low, moves_high = is_open & ~is_below, is_open & is_below
-        above = xp.where(moves_high & (self.side < 0), 0.5 * self.above, self.above)
-        below = xp.where(moves_low & (self.side > 0), 0.5 * self.below, self.below)
-        return Ends(
-            xp.where(moves_low, x, self.low),
-            xp.where(moves_low, value, above),
-            xp.where(moves_high, x, self.high),
-            xp.where(moves_high, value, below),
-            xp.where(is_open, xp.where(is_below, -1.0, 1.0), self.side),
-        )
-
-
-def falling_root(function: Function, low: Reals, high: Reals, steps: int) -> Pair:
-    """Ends of a bracket around the zero of a falling function, by regula falsi."""
-
-    def step(state: tuple[Ends, Reals]) -> tuple[Ends, Reals]:
-        ends, left = state
-        share = xp.where(xp.isnan(ends.share), 0.5, xp.clip(ends.share, 0.0, 1.0))
-        x = ends.low + share * (ends.high - ends.low)
-        return ends.moved(x, function(x)), left - 1.0
-
-    def is_wide(state: tuple[Ends, Reals]) -> Bools:
-        (low, _, high, *_), left = state
-        return (left > 0) & xp.any(high - low > _ROUNDING * (1.0 + xp.abs(high)))
-
-    first = Ends(low, function(low), high, function(high), xp.zeros_like(low))
-    found = lax.while_loop(is_wide, step, (first, xp.asarray(1.0 * steps)))[0]
-    return found.low, found.high
 
 
 def last_feasible(

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
+import jax
+
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Lanes, Reals
 from jaxdp._numeric.elementary import ULP
@@ -105,7 +107,10 @@ def _found(read: Read, goal: Reals, start: Reals, most: Reals, side: Reals) -> _
         is_done = state.is_done | is_end | is_safe & (size <= xp.maximum(3.0 * near, CLOSE * width))
         goes_to = xp.where(is_done, at, xp.where(inside, goes_to, middle))
         then = xp.where(is_safe, at - width, state.then)
-        return _Search(goes_to, low, high, then, (at, gap), is_done, state.rounds + 1)
+        moved = _Search(goes_to, low, high, then, (at, gap), is_done, state.rounds)
+        # A lane that is done waits for the others: another reading has no secant.
+        kept = jax.tree.map(lambda x, y: xp.where(state.is_done, x, y), state, moved)
+        return kept._replace(rounds=state.rounds + 1)
 
     infinite, nothing = xp.full_like(goal, xp.inf), xp.full_like(goal, xp.nan)
     start = xp.where(xp.isnan(start), 0.5 * xp.minimum(most, 1.0), xp.clip(start, 0.0, most))

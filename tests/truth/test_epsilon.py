@@ -8,6 +8,7 @@ import references
 from compilations import counted
 
 import jaxdp as dp
+from jaxdp.accountant.inverse import Reading, epsilon_bounds
 
 pytestmark = pytest.mark.float64
 
@@ -216,3 +217,20 @@ def test_tradeoffs_of_known_compositions_are_below_and_near(loss):
     np.testing.assert_array_equal(jax.jit(loss.tradeoff)(rates), near)
     one = loss.tradeoff(0.2)
     np.testing.assert_allclose(one, near[3], atol=1e-9)
+
+
+def test_lanes_of_an_inverse_do_not_wait_for_each_other():
+    """A search that is done does not move while its neighbours go on."""
+    goal, power = np.array([-0.3, -3.0, -30.0, -50.0]), np.array([1.0, 0.5, 2.0, 1.3])
+
+    def bounds(at):
+        def read(epsilon):
+            upper = -(epsilon ** power[at])
+            return Reading(upper - 0.5 * epsilon - 0.1, upper, np.full_like(epsilon, np.nan))
+
+        first, most = np.full(goal[at].shape, 0.5), np.full(goal[at].shape, 1e3)
+        with np.errstate(all="ignore"):
+            return np.stack(epsilon_bounds(read, goal[at], first, most))
+
+    alone = np.concatenate([bounds(slice(i, i + 1)) for i in range(goal.size)], axis=-1)
+    np.testing.assert_array_equal(bounds(slice(None)), alone)
