@@ -31,7 +31,7 @@ import jax
 import numpy as np
 
 from jaxdp import __version__
-from jaxdp._core import checks, threads
+from jaxdp._core import checks
 from jaxdp._core.precision import for_users
 from jaxdp._core.progress import shown
 from jaxdp._core.types import ArrayLike
@@ -65,15 +65,15 @@ def sweep(
     Args:
         function: called as function(name=array, ...) with flat arrays of equal shape, a block of
             points at a time; returns an array of that shape or a mapping of names to such arrays.
-            With several local devices, it is called from a thread for each.
+            With several local devices, it is called from a thread for each, where contexts of the
+            caller, such as `jax.debug_nans`, do not apply.
         axes: the values of every argument, finite numbers, by name.
         to: a folder to stream to, a Zarr store. The same call resumes after a kill and computes
             damaged or missing chunks again. None: in memory.
         chunk: the most points of a block, which is a Zarr chunk of every variable.
         executor: evaluates the blocks in other processes; it must not fork. For a Dask client,
             pass `client.get_executor()`.
-        progress: show a bar with the rate and the time left, without the first block, which
-            compiles.
+        progress: show a bar with the rate and the time left.
 
     Returns:
         An `xarray.Dataset` with the axes as coordinates, read lazily if it is on disk. "status" is
@@ -301,7 +301,7 @@ def _blocks(
     with contextlib.ExitStack() as stack:
         if executor is not None:
             code = checks.extra("cloudpickle", "sweep").dumps(function)
-        elif len(jax.local_devices()) > 1 and threads.settings_are_shared():
+        elif len(jax.local_devices()) > 1:
             devices = queue.SimpleQueue()
             for device in jax.local_devices():
                 devices.put(device)

@@ -69,13 +69,11 @@ def write_atomically(
     content: str | bytes,
     *,
     mode: int = 0o666,
-    survives_power_loss: bool = True,
     replaces: bool = True,
 ) -> None:
-    """All or nothing: written beside `path` and moved over it.
+    """All or nothing, also when power fails: written beside `path` and moved over it.
 
     mode: of access, less the umask.
-    survives_power_loss: on the disk before it is moved; else only a killed process does no harm.
     replaces: if False, a file that is there stays, and `FileExistsError` is raised.
     """
     target = Path(path)
@@ -87,14 +85,12 @@ def write_atomically(
         with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
-            if survives_power_loss:
-                os.fsync(descriptor)
+            os.fsync(descriptor)
             if not has_name:
                 # With a descriptor, even of no use here, Python follows the link to the file.
                 os.link(_BY_DESCRIPTOR.format(descriptor), partial, src_dir_fd=descriptor)
         _move(partial, target, replaces)
-        if survives_power_loss:
-            sync_folder(target.parent)
+        sync_folder(target.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

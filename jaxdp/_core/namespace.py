@@ -26,9 +26,6 @@ from jax.core import Tracer
 
 from jaxdp._core.tracing import is_tracing, outside_traces
 
-# Step of a difference, in parts of its place. chosen: half of the digits
-_DIFFERENCE = 1e-7
-
 # Names that mean the same to both libraries, of which JAX's know more types.
 _OF_JAX = ("bfloat16", "dtype", "finfo", "issubdtype", "ndarray")
 # Functions that make arrays: inside of a trace JAX's, which traced numbers may index.
@@ -259,24 +256,6 @@ class _Lax:
 
 if not TYPE_CHECKING:
     lax = _Lax()
-
-
-def checkpoint(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`jax.checkpoint`, which leaves a function of known values as it is."""
-    remade = jax.checkpoint(function)
-
-    def call(*args: Any) -> Any:
-        return (function if on_host(args) else remade)(*args)
-
-    return call
-
-
-def slope(function: Callable[[Any], Any], x: Any) -> Any:
-    """Derivative of a function at x; by a difference where all is known, for guesses alone."""
-    if not on_host(x):
-        return jax.jvp(function, (x,), (jnp.ones_like(x),))[1]
-    step = _DIFFERENCE * np.maximum(np.abs(x), 1e-3)
-    return (function(x + step) - function(x)) / step
 
 
 def vmap(function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -24,18 +24,4 @@ def shown(
         tqdm: Any = importlib.import_module("tqdm")
     except ImportError:
         return items
-    total = len(items) if isinstance(items, Sized) else count
-    return _with_bar(items, tqdm.tqdm(desc=words, total=total, leave=False, file=sys.stderr))
-
-
-def _with_bar(items: Iterable[Item], bar: Any) -> Iterator[Item]:
-    """The items; the rate excludes the first item, which compiles."""
-    with bar:
-        for item in items:
-            yield item
-            if bar.n > 0:
-                bar.update()
-            else:
-                bar.reset()
-                bar.initial = bar.n = bar.last_print_n = 1
-                bar.refresh()
+    return tqdm.tqdm(items, desc=words, total=count, leave=False, file=sys.stderr)

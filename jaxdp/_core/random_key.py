@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import chacha, checks
-from jaxdp._core.forks import require_threads_of_jax
 from jaxdp._core.shared_key import unshared
+from jaxdp._core.threads import require_threads_of_jax
 from jaxdp._core.tracing import TRANSFORMATIONS, is_inside_trace
 from jaxdp._core.types import Key
 

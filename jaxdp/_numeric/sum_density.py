@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled, jitted
+from jaxdp._core.compilation import jitted
 from jaxdp._core.functions import logsumexp, softmax
 from jaxdp._core.namespace import lax, picked, vmap, xp
 from jaxdp._core.types import Reals
@@ -142,7 +142,7 @@ def _scanned(
     return lax.scan(step, (single, xp.ones(())), bits)[0][0]
 
 
-@partial(compiled, static_argnums=2)
+@partial(jitted, static_argnums=2)
 @partial(vmap, in_axes=(0, 0, None))
 def _single(sigma: Reals, spread: Reals, nodes: int) -> LogDensity:
     still = lax.stop_gradient(sigma)
@@ -164,7 +164,7 @@ def _empty(centre: Reals, width: Reals, left: Reals, right: Reals, nodes: int) -
     return LogDensity(centre, width, low, step, xp.zeros(nodes))
 
 
-@partial(compiled, static_argnums=4)
+@partial(jitted, static_argnums=4)
 def _doubled(
     density: LogDensity, sigma: Reals, spread: Reals, count: Reals, points: int
 ) -> LogDensity:
@@ -178,7 +178,7 @@ def _doubled(
     return vmap(lane)(density, sigma, spread)
 
 
-@partial(compiled, static_argnums=5)
+@partial(jitted, static_argnums=5)
 def _with_one_more(
     density: LogDensity,
     single: LogDensity,

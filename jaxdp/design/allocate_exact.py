@@ -9,7 +9,7 @@ import jax
 import optax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled, jitted
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import for_traces, lax, xp
 from jaxdp._core.types import ArrayLike, Bools, Index, Indices, Reals
@@ -180,7 +180,7 @@ def _searched(query: _Query, budget: Budget, costs: Reals, power: Reals, steps: 
         return lax.scan(step, first, xp.arange(steps + 2 * _SETTLING))[0][2]
 
 
-_shape = compiled(_searched, 4)
+_shape = jitted(_searched, 4)
 
 
 def _stacked(noises: tuple[Noise, ...]) -> tuple[tuple[Noise, Indices], ...]:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.precision import callers_are_wide
@@ -186,7 +186,7 @@ def _ratio(epsilon: Reals, lanes: Lanes) -> Reals:
 
 
 _OF_COMPOSITIONS = Residuals(_excess, _rough, _near)
-_fit = compiled(_fitted, (0, 1, 2, 6))
+_fit = jitted(_fitted, (0, 1, 2, 6))
 
 
 def _fit_staircase(objective: str, lanes: Lanes) -> Noise:

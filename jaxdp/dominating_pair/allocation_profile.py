@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
+from jaxdp._core.compilation import jitted
 from jaxdp._core.functions import logsumexp
 from jaxdp._core.namespace import custom_jvp, lax, picked, updated, vmap, xp
 from jaxdp._core.types import Bools, Reals
@@ -134,14 +134,14 @@ def _density(ratio: Reals, steps: int, resolution: tuple[int, int]) -> tuple[Log
     return jax.tree.map(choose, single, fine), xp.where(large[:, None], 0.0, error)
 
 
-@compiled
+@jitted
 @vmap
 def _difference(fine: LogDensity, coarse: LogDensity) -> Reals:
     values = coarse.read(coarse.at_place(fine.nodes[0]))
     return lax.stop_gradient(xp.minimum(xp.abs(fine.values - values), 1.0))
 
 
-@compiled
+@jitted
 @vmap
 def _largest_error(density: LogDensity, error: Reals) -> Reals:
     """The largest error at nodes where either law has mass."""
@@ -151,7 +151,7 @@ def _largest_error(density: LogDensity, error: Reals) -> Reals:
     return _SHARE * xp.max(xp.where(larger > _SEEN, error, 0.0))
 
 
-@compiled
+@jitted
 @vmap
 def _reduced(density: LogDensity, error: Reals) -> tuple[LogDensity, Reals]:
     """The density at the nodes that are kept, and the largest errors of its stretches.

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import compiled
+from jaxdp._core.compilation import jitted
 from jaxdp._core.namespace import xp
 from jaxdp._core.tracing import is_tracing
 from jaxdp._core.types import Key, Reals, Shape
@@ -126,7 +126,7 @@ def _part_of(noise: Noise, key: Key, turn: Any, fine: Reals) -> Reals:
     return noise._draw_whole(jax.random.fold_in(key, turn), (PART,), fine)
 
 
-_part = compiled(_part_of)
+_part = jitted(_part_of)
 
 
 def _step(noise: Noise, scale: Reals, ratio: Reals) -> tuple[Reals, Reals]:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core.forks import shared_lock
 from jaxdp._core.namespace import kernel
+from jaxdp._core.threads import shared_lock
 from jaxdp.accountant.batch import Batch, Loss
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.contour import engine as contour

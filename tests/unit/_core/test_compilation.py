@@ -27,31 +27,12 @@ def test_known_losses_are_computed_outside_a_trace():
 
 
 def test_traced_and_known_values_agree():
-    square = compilation.compiled(lambda x, power: x**power, 1)
+    square = compilation.jitted(lambda x, power: x**power, 1)
     x = jnp.arange(3.0)
     np.testing.assert_array_equal(square(x, 2), [0.0, 1.0, 4.0])
     np.testing.assert_array_equal(jax.jit(lambda x: square(x, 2))(x), [0.0, 1.0, 4.0])
     np.testing.assert_array_equal(jax.vmap(lambda x: square(x, 2))(x), [0.0, 1.0, 4.0])
     np.testing.assert_array_equal(jax.grad(lambda x: square(x, 2))(3.0), 6.0)
-
-
-def test_an_option_that_xla_does_not_have_is_left_out(monkeypatch: pytest.MonkeyPatch):
-    """And the others stay."""
-    options, jit = compilation._SOONER | {"xla_cpu_no_such_option": False}, jax.jit
-    given: list[dict[str, int] | None] = []
-
-    def heard(function, **named):
-        given.append(named.get("compiler_options"))
-        return jit(function, **named)
-
-    monkeypatch.setattr(compilation, "_SOONER", options)
-    monkeypatch.setattr(compilation, "FEW_NUMBERS", 0)
-    square = compilation.compiled(lambda x: x**2)
-    monkeypatch.setattr(jax, "jit", heard)
-    assert square(jnp.full(1, 3.0)) == 9.0
-    assert given[-1] is not None
-    assert given[-1]["xla_backend_optimization_level"] == 1
-    assert "xla_cpu_no_such_option" not in given[-1]
 
 
 CODE = """
