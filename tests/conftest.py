@@ -95,8 +95,10 @@ def noise_is_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture(autouse=True)
-def types_are_checked_once() -> None:
-    first_calls.CALLED.clear()
+def types_are_checked_once(request: pytest.FixtureRequest) -> None:
+    if first_calls.test is not request.function:
+        first_calls.CALLED.clear()
+        first_calls.test = request.function
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,5 +1,8 @@
 """Types of arguments and results, checked at the first call of each function in each test.
 
+The cases of a parametrized test are one test. A function within a function is checked once a
+process.
+
 jaxtyping's import hook decorates every function and every class. To check every call costs ten
 times what a call on known numbers costs: each binds a signature, and a check of a function within
 a function is compiled anew whenever that is made.
@@ -14,8 +17,10 @@ from typing import Any
 import jaxtyping
 from beartype import beartype
 
-# Code of the functions called since the test began.
+# Code of the functions called since the test began, and of those within functions.
 CALLED: set[int] = set()
+_INNER: set[int] = set()
+test: Any = None  # of which
 _jaxtyped = jaxtyping.jaxtyped
 
 
@@ -39,13 +44,14 @@ def _first_call_checked(function: Any = None, *, typechecker: Any) -> Any:
 
 def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
     code, check = id(function.__code__), None
+    called = _INNER if "<locals>" in function.__qualname__ else CALLED
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal check
-        if code in CALLED:
+        if code in called:
             return function(*args, **kwargs)
-        CALLED.add(code)
+        called.add(code)
         check = check or _jaxtyped(function, typechecker=beartype)
         return check(*args, **kwargs)
 
