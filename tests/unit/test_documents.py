@@ -112,10 +112,6 @@ def test_stored_outputs_hold_no_warning(path):
     assert "jupyter.widget-view" not in path.read_text()
 
 
-# The others take 11 to 90 CPU seconds.
-QUICK = ("yearly_table",)
-
-
 # Trained on substitutes if the data sets are missing: other names are printed.
 OF_DATA = "private_regression"
 
@@ -132,13 +128,8 @@ def shown(path, notebook):
     return found
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(p, id=p.stem, marks=() if p.stem in QUICK else pytest.mark.long)
-        for p in NOTEBOOKS
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_it_runs(path):
     notebook = nbformat.read(path, as_version=4)

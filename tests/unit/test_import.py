@@ -168,6 +168,7 @@ CHECKOUT = Path(__file__).parents[2]
 MADE = (".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "_build", "build", "dist")
 
 
+@pytest.mark.long
 def test_it_is_collected_in_a_folder_of_the_packages_name(tmp_path):
     """As `git clone` makes it, below a path with a space, with packages in its own `.venv`."""
     checkout = tmp_path / "with a space" / "jaxdp"

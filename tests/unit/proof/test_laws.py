@@ -17,6 +17,7 @@ NOISES = {
     "flipped_huber": ("FlippedHuber", {"alpha": 0.5, "gamma": 1.25}),
     "offset_gaussian": ("OffsetGaussian", {"offset": 0.75, "scale": 1.5}),
 }
+SLOW = ("flipped_huber",)
 WAYS = ("remove", "add", "replaced")
 TILTS = (0.5, 4.0)
 # Nats to which transforms are resolved.
@@ -71,8 +72,11 @@ def check_transform(law, truth, tilt, step=0.7, count=32):
                 assert abs(truth(acb(c, arb(start * t)))).lower() <= tail
 
 
+# Of two noises with pieces one is quick.
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", NOISES)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(x, marks=pytest.mark.long if x in SLOW else ()) for x in NOISES]
+)
 def test_sampled_noise(kind, way):
     law, p, q = law_of(kind, way)
     parameters = tuple(NOISES[kind][1].values())
