@@ -8,13 +8,15 @@ A point is feasible if its residual is at most 0, as at the safe end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 
-from jaxdp._core.namespace import lax, on_host, xp
+from jaxdp._core.namespace import custom_jvp, lax, on_host, xp
 from jaxdp._core.types import Bools, Index, Reals
 
+T = TypeVar("T")
 Function: TypeAlias = Callable[[Reals], Reals]
 Pair: TypeAlias = tuple[Reals, Reals]
 
@@ -106,7 +108,6 @@ def secant_bracket(
     safe: Reals,
     unsafe: Reals,
     close: float = 5e-12,
-    guess: Reals | None = None,
     slope: float = xp.nan,
 ) -> Reals:
     """`last_feasible` of a smooth and expensive residual, in about a dozen evaluations.
@@ -116,7 +117,7 @@ def secant_bracket(
     """
 
     def solve(function: Function, start: Reals) -> Reals:
-        found = secants(lambda x, _: function(x), start, unsafe, guess, slope, close).found
+        found = secants(lambda x, _: function(x), start, unsafe, None, slope, close).found
         return xp.where(xp.isnan(found), xp.inf, found)
 
     return lax.custom_root(_of_known(residual, safe, unsafe), safe, solve, _slope_solve)
@@ -237,6 +238,35 @@ def least_value(function: Function, lower: Reals, upper: Reals) -> Reals:
 
     least = xp.minimum(function(lower), function(upper))
     return lax.fori_loop(0, _GOLDEN_STEPS, shrink, (xp.log(lower), xp.log(upper), least))[2]
+
+
+@partial(custom_jvp, nondiff_argnums=(0, 1))
+def with_slopes_of_root(
+    residual: Callable[[Reals, Any], Reals],
+    at_root: Callable[[Reals, Any], T],
+    root: Reals,
+    numbers: Any,
+    result: T,
+) -> T:
+    """`result`, with the slopes in `numbers` of at_root(root, numbers).
+
+    `root`, where residual(root, numbers) is 0, moves by the implicit function theorem. Slopes are 0
+    where it is 0, infinite or NaN.
+    """
+    del residual, at_root, root, numbers
+    return result
+
+
+@with_slopes_of_root.defjvp
+def _(residual: Any, at_root: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (root, numbers, result), along = primals, tangents[1]
+    is_root = xp.isfinite(root) & (root > 0)
+    root = xp.where(is_root, root, 1.0)
+    _, rise = jax.linearize(residual, root, numbers)
+    across = rise(xp.ones_like(root), jax.tree.map(xp.zeros_like, numbers))
+    slope = _slope_solve(lambda _: across, -rise(xp.zeros_like(root), along))
+    _, moved = jax.jvp(at_root, (root, numbers), (slope, along))
+    return result, jax.tree.map(lambda x: xp.where(is_root, x, 0.0), moved)
 
 
 def _of_known(residual: Function, *known: Reals) -> Function:

@@ -1,4 +1,4 @@
-"""A composed question of lanes as one primitive of JAX.
+"""A composed question of lanes, or a search over such questions, as one primitive of JAX.
 
 Its rules are all that tells concrete lanes from traced ones:
 
@@ -7,7 +7,8 @@ Its rules are all that tells concrete lanes from traced ones:
 * in a program for a GPU: an engine on the device, and the host for lanes that stay wide (`gpu`);
 * a mapped axis is more lanes;
 * a derivative is a product with slopes. The same primitive returns the slopes of the upper bounds
-  in the leaves that move, next to the bounds (`derivatives`).
+  in the leaves that move, next to the bounds (`derivatives`). A search has none: its result gets
+  those of the implicit function theorem (`search.with_slopes_of_root`).
 
 Lanes that hold a NaN, or that an engine refuses, are NaN: a callback must not raise for values.
 """
@@ -15,8 +16,9 @@ Lanes that hold a NaN, or that an engine refuses, are NaN: a callback must not r
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +32,7 @@ from jaxdp._core.devices import default_platform
 from jaxdp._core.namespace import kernel, xp
 from jaxdp._core.precision import opened
 from jaxdp._core.tracing import outside_traces
-from jaxdp._core.types import Lanes, Reals
+from jaxdp._core.types import Lanes, Reals, Shape
 from jaxdp.accountant import derivatives, gpu
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
@@ -46,6 +48,33 @@ _NOT_EXPORTED = (
     "Compute them outside of the function and pass the numbers in; sampled Gaussians, as in "
     'DP-SGD, can be exported for platforms=["cuda"]'
 )
+
+
+class Search(NamedTuple):
+    """A function of concrete numbers, as a query of the primitive.
+
+    It maps a tree of arrays (lanes, ...) to `results` arrays (lanes,).
+    """
+
+    function: Callable[[Any], tuple[Any, ...]]
+    results: int
+
+
+def searched(
+    function: Callable[[Any], tuple[Any, ...]], results: int, numbers: Any, shape: Shape
+) -> tuple[Any, ...]:
+    """function(numbers) of traced numbers, by one call of the host, of the shape of a batch.
+
+    Leaves of `numbers` begin with the axes of `shape`. NaN where a lane holds NaN, or the function
+    raises `ValueError`. Without derivatives.
+    """
+    leaves, structure = jax.tree.flatten(numbers)
+    size, axes = math.prod(shape), len(shape)
+    leaves = [x.reshape(size, *x.shape[axes:]) for x in leaves]
+    still = (False,) * len(leaves)
+    query = Search(function, results)
+    found = _answer.bind(*leaves, query=query, structure=structure, moving=still)
+    return tuple(x.reshape(shape) for x in found)
 
 
 def answered(
@@ -100,20 +129,23 @@ def _on_lanes(stop_when: StopWhen | None, shape: tuple[int, ...]) -> StopWhen | 
 
 
 def _of_host(
-    query: Query,
+    query: Query | Search,
     moving: tuple[bool, ...],
-    lanes: tuple[Terms, Any],
+    lanes: Any,
     stop_when: StopWhen | None = None,
 ) -> list[Any]:
     """Bounds of concrete lanes, and slopes in the leaves that move, from the host's engines."""
-    size = query.directions * lanes[1].shape[0]
+    if isinstance(query, Search):
+        return list(query.function(lanes))
+    terms, values = lanes
+    size = query.directions * values.shape[0]
     with kernel():
-        steps = query.on_host(lanes[0])
+        steps = query.on_host(terms)
         steps = tuple(s for s in steps if s.row.more_than < size < s.row.fewer_than)
         if any(moving):
             found, slopes = derivatives.answered(query, steps, moving, lanes)
         else:
-            batch = Batch.of_concrete(*directed(*lanes, query.both))
+            batch = Batch.of_concrete(*directed(terms, values, query.both))
             bounds = in_turn(steps, query.width, query.directions, batch, stop_when)
             found, slopes = worse(bounds, query.directions), []
         return [*(found if query.narrowed is None else query.narrowed(lanes, found)), *slopes]
@@ -136,9 +168,11 @@ def _program(query: Query, structure: Any) -> Any:
     return jax.jit(partial(_answer.bind, query=query, structure=structure, moving=still))
 
 
-def _known(*leaves: Any, query: Query, structure: Any, moving: tuple[bool, ...]) -> list[Any]:
+def _known(
+    *leaves: Any, query: Query | Search, structure: Any, moving: tuple[bool, ...]
+) -> list[Any]:
     """The host's answer for the primitive: NaN where a lane holds NaN or is refused."""
-    with opened():
+    with opened(), outside_traces():
         leaves = tuple(np.asarray(x) for x in leaves)
         size = leaves[0].shape[0]
         bad = np.any([np.isnan(x.reshape(size, -1)).any(axis=1) for x in leaves], axis=0)
@@ -190,6 +224,8 @@ def _on_gpu(*leaves: Any, is_export: bool, **params: Any) -> list[Any]:
     def host(leaves: list[Any]) -> list[Any]:
         return _called_back(*leaves, is_export=is_export, **params)
 
+    if isinstance(params["query"], Search):
+        return host(list(leaves))
     lanes = jax.tree.unflatten(params["structure"], leaves)
     return gpu.answered(params["query"], host, not is_export, params["moving"], lanes)
 
@@ -228,8 +264,12 @@ def _parted(found: Any, size: int) -> Any:
 
 
 def _with_tangents(
-    primals: Any, tangents: Any, *, query: Query, structure: Any, moving: tuple[bool, ...]
+    primals: Any, tangents: Any, *, query: Query | Search, structure: Any, moving: tuple[bool, ...]
 ) -> tuple[Any, Any]:
+    params = {"query": query, "structure": structure}
+    if isinstance(query, Search):
+        found = _answer.bind(*primals, **params, moving=moving)
+        return found, [ad.Zero(jax.typeof(x).to_tangent_aval()) for x in found]
     if any(moving):
         raise NotImplementedError("second derivatives of a composition are not supported")
     moving = tuple(
@@ -237,8 +277,7 @@ def _with_tangents(
         for x, t in zip(primals, tangents, strict=True)
     )
     with opened():
-        params = {"query": query, "structure": structure, "moving": moving}
-        lower, upper, *slopes = _answer.bind(*primals, **params)
+        lower, upper, *slopes = _answer.bind(*primals, **params, moving=moving)
         along = tuple(t for t, m in zip(tangents, moving, strict=True) if m)
         total = _product(tuple(slopes), along)
     return [lower, upper], [total, total]
@@ -256,9 +295,12 @@ def _product(slopes: Any, tangents: Any) -> Any:
     return sum(of(s, t) for s, t in zip(slopes, tangents, strict=True))
 
 
-def _types(*leaves: Any, query: Query, structure: Any, moving: tuple[bool, ...]) -> list[Any]:
+def _types(
+    *leaves: Any, query: Query | Search, structure: Any, moving: tuple[bool, ...]
+) -> list[Any]:
+    results = query.results if isinstance(query, Search) else 2
     of_slopes = (x.shape for x, m in zip(leaves, moving, strict=True) if m)
-    shapes = (leaves[0].shape[:1], leaves[0].shape[:1], *of_slopes)
+    shapes = (*[leaves[0].shape[:1]] * results, *of_slopes)
     return [ShapedArray(shape, np.dtype(np.float64)) for shape in shapes]
 
 

@@ -20,7 +20,7 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.design.allocate_exact import allocate_exact
-from jaxdp.design.calibrate import calibrate
+from jaxdp.design.calibrate import calibrate, least_of_composition
 from jaxdp.design.families import ALLOCATED, CONTINUOUS, MEMBERS, Family, known, norm_of, scaled
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.conversions import largest_laplace_ratio
@@ -79,8 +79,7 @@ def allocate(
                 Exact at delta = 0. Else one shift by the sum dominates (`largest_laplace_ratio`),
                 and little of delta is used: 2.5e-7 of 1e-6 with three coordinates, less with more.
     On the integers shares are the same and `calibrate` finds the factor by the composed privacy
-    loss, which compiles for up to a minute; a pure discrete Laplace is the Laplace, and the
-    discrete Gaussian of a ZCDP the Gaussian.
+    loss; a pure discrete Laplace is the Laplace, and the discrete Gaussian of a ZCDP the Gaussian.
     Source: Muthukrishnan & Kalyani, theorems 4 and 5, definition 5; weights are ours.
 
     >>> import jaxdp as dp
@@ -129,15 +128,20 @@ def _composed(
     """The scales times the least factor with which their exact composition keeps the budget."""
     if not isinstance(budget, Budget) or (norm_of(family) == 1 and _is_pure(budget)):
         return scales
-    moves = (sensitivities > 0) & (scales > 0)
-    usable = xp.where(moves, scales, 1.0)
 
-    def released(factor: Reals) -> PrivacyLoss:
-        noise = scaled(family, factor[..., None] * usable)
+    def released(factor: Reals, numbers: tuple[Reals, Reals, Reals]) -> PrivacyLoss:
+        scales, sensitivities, counts = numbers
+        moves = (sensitivities > 0) & (scales > 0)
+        noise = scaled(family, factor[..., None] * xp.where(moves, scales, 1.0))
         mechanism = Mechanism(noise, xp.where(moves, sensitivities, 0.0))
         return (counts * privacy_loss(mechanism)).sum(-1)
 
-    factor = calibrate(released, budget, lower=_NEAREST, upper=_FARTHEST)
+    def least(budget: Budget, numbers: tuple[Reals, Reals, Reals]) -> Reals:
+        return calibrate(lambda x: released(x, numbers), budget, lower=_NEAREST, upper=_FARTHEST)
+
+    every, sizes, times = xp.broadcast_arrays(scales, sensitivities, counts)
+    numbers, shape = (every, sizes, times), scales.shape[:-1]
+    factor = least_of_composition(least, released, budget, numbers, shape, trailing=1)
     return xp.where(scales > 0, factor[..., None] * scales, scales)
 
 

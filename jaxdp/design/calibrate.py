@@ -14,10 +14,11 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import ArrayLike, Bools, Reals
-from jaxdp._numeric.search import last_feasible, secant_bracket, secants
+from jaxdp._core.types import ArrayLike, Bools, Reals, Shape
+from jaxdp._numeric.search import last_feasible, secant_bracket, secants, with_slopes_of_root
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.primitive import searched
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import (
     Budget,
@@ -148,8 +149,8 @@ def calibrate(
     64 geometric bisections: relative error log(upper / lower) 2^-64, at least 2e-15; for the least
     parameter of a composition about a dozen secants, to 1e-10 of the parameter. Derivatives by the
     implicit function theorem, through the budget and all that `build` closes over, where something
-    is traced. Searches over compositions of known parameters reuse the programs of all
-    compositions; otherwise wrap repeated calls in `jax.jit`. lower >= upper: `ValueError`.
+    is traced. Concrete values are searched by NumPy. Inside `jax.jit` a composition is a loop that
+    calls the host about five times. lower >= upper: `ValueError`.
 
     >>> import jaxdp as dp
     >>> scale = dp.calibrate(lambda s: dp.Mechanism(dp.Gaussian(s), 1.0), (1.0, 1e-5))
@@ -179,12 +180,43 @@ def calibrate_from(
     lower: ArrayLike = LOWER,
     upper: ArrayLike = UPPER,
 ) -> Reals:
-    """`calibrate` of a composition from a guess, in any shape that broadcasts to the result's.
+    """`calibrate` of a known composition from a guess, in a shape that broadcasts to the result's.
 
     None: the middle of the bracket.
     """
     search = _begun(build, as_budget(budget), *bracket_of(build, lower, upper)[::-1])
     return _least_parameter(search, guess)
+
+
+def least_of_composition(
+    least: Callable[[Budget, T], Reals],
+    build: Callable[[Reals, T], PrivacyLoss],
+    budget: Budget,
+    numbers: T,
+    shape: Shape,
+    trailing: int = 0,
+) -> Reals:
+    """least(budget, numbers), the least parameter with which build(parameter, numbers) meets it.
+
+    Traced numbers go to the host in one call, with the slopes of the implicit function theorem.
+    `shape` is that of the result; leaves of `numbers` have `trailing` more axes.
+    """
+    if checks.all_concrete(budget, numbers):
+        return least(budget, numbers)
+
+    def spread(tree: Any, axes: int) -> Any:
+        return jax.tree.map(lambda x: xp.broadcast_to(x, (*shape, *x.shape[x.ndim - axes :])), tree)
+
+    def residual(parameter: Reals, given: Any) -> Reals:
+        budget, numbers = given
+        log_delta = build(parameter, numbers).log_delta(budget.epsilon)
+        slack = _composed_slack(budget.delta, parameter)
+        return straightened(excess_log_delta(log_delta, budget.delta), slack, budget.delta)
+
+    given = spread(budget, 0), spread(numbers, trailing)
+    (found,) = searched(lambda given: (least(*given),), 1, given, shape)
+    found = xp.where(xp.isnan(found), xp.inf, found)
+    return with_slopes_of_root(residual, lambda x, _: x, found, given, found)
 
 
 class _Search(NamedTuple):
@@ -289,9 +321,8 @@ def _least_parameter(search: _Search, guess: ArrayLike | None = None) -> Reals:
     if search.known:
         return _least_of_known(search, guess)
     slack = _composed_slack(delta, safe)
-    start = None if guess is None else xp.asarray(guess)
     return secant_bracket(
-        lambda x: straightened(residual(x), slack, delta), safe, unsafe, _CLOSE, start, SLOPE
+        lambda x: straightened(residual(x), slack, delta), safe, unsafe, _CLOSE, SLOPE
     )
 
 

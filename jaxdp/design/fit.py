@@ -77,9 +77,10 @@ def fit_noise(
     where its loss has a plateau exactly at epsilon, as one scalar root. In a composition the scale
     is at most 1e-8 of itself above the least one of its shape; in a table of 147 compositions the
     variance was at most 1e-4 of itself above the known optimum. The staircase meets epsilon at
-    delta = 0 with `staircase_split`. Call it under `jax.jit` in a loop; where JAX has no float64
-    there, scale and shape are rounded to float32, so the member is that of a sensitivity larger by
-    1.3e-4 of itself, except on the integers. Arguments that do not go together: `ValueError`.
+    delta = 0 with `staircase_split`. Inside `jax.jit` the search is one call of
+    the host. Where JAX has no float64 there, scale and shape are rounded to float32, so the member
+    is that of a sensitivity larger by 1.3e-4 of itself, except on the integers. Arguments that do
+    not go together: `ValueError`.
 
     >>> import jaxdp as dp
     >>> print(f"{dp.fit_noise('laplace', (1.0, 1e-5), 2.0).scale:.4f}")

@@ -4,6 +4,9 @@ Shapes of a grid are lanes of one batch. Their scales are found roughly, by seca
 the shapes next to them, on grids that narrow around the best one; a parabola gives the shape, and a
 last search its scale. Roots of epsilon need few secants: log epsilon is nearly straight in
 log(scale), where log delta may fall off a cliff (next to a largest loss).
+
+The search runs on the host, in NumPy; inside of a trace it is one call of the host. Derivatives are
+those of the scale at a fixed shape, or along the curve on which the best shape lies.
 """
 
 from __future__ import annotations
@@ -15,12 +18,13 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Bools, Index, Reals
+from jaxdp._core.namespace import kernel, xp
+from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import log1p
-from jaxdp._numeric.search import Pair, secant_bracket, secants
+from jaxdp._numeric.search import Pair, secants, with_slopes_of_root
+from jaxdp.accountant.primitive import searched
 from jaxdp.design.calibrate import SLOPE, straightened
-from jaxdp.design.families import Family, kind_of, least_of
+from jaxdp.design.families import Family, kind_of
 from jaxdp.guarantee.base import Budget, excess_log_delta
 from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import largest_gdp
@@ -87,89 +91,114 @@ class Residuals(NamedTuple):
 
 def least_error(family: Family, objective: str, lanes: Lanes, residuals: Residuals) -> Noise:
     """The member of `family` with the least error that meets the budget."""
+    if checks.all_concrete(lanes):
+        return _member(family, _least(family, objective, lanes, residuals), lanes)
+
+    def found(lanes: Lanes) -> tuple[Any, ...]:
+        with kernel():
+            place = _least(family, objective, lanes, residuals)
+            return *place, *jax.tree.leaves(_member(family, place, lanes))
+
+    def member(parameter: Reals, given: tuple[Lanes, Reals, Reals]) -> Noise:
+        return _member(family, _Place(parameter, *given[1:]), given[0])
+
+    def residual(parameter: Reals, given: tuple[Lanes, Reals, Reals]) -> Reals:
+        return residuals.exact(member(parameter, given), given[0])
+
+    of_any = jax.eval_shape(lambda x: _member(family, _Place(x, x, x), lanes), lanes.epsilon)
+    structure = jax.tree.structure(of_any)
+    number = 3 + structure.num_leaves
+    parameter, shape, on_curve, *leaves = searched(found, number, lanes, lanes.epsilon.shape)
+    noise = structure.unflatten(leaves)
+    return with_slopes_of_root(residual, member, parameter, (lanes, shape, on_curve), noise)
+
+
+class _Place(NamedTuple):
+    """A member of a family: on the curve of its best shapes, or of a fixed shape."""
+
+    parameter: Reals  # the deviation; on a curve that gives it, alpha / gamma
+    shape: Reals
+    is_on_curve: Reals  # 1 or 0
+
+
+def _member(family: Family, place: _Place, lanes: Lanes) -> Noise:
+    """The noise of a place."""
+    parameter, shape, is_on_curve = place
+    if family == "truncated_laplace":
+        shape = xp.where(is_on_curve > 0, _designed(lanes)[0], shape)
+    noise = kind_of(family)._member(shape, parameter)
+    if family != "flipped_huber":
+        return noise
+    # alpha / gamma with count alpha shift = gamma^2 epsilon.
+    gamma = parameter * lanes.fold * lanes.shift / xp.maximum(lanes.epsilon, 1e-6)
+    other = FlippedHuber(parameter * gamma, gamma)
+    return jax.tree.map(lambda x, y: xp.where(is_on_curve > 0, x, y), other, noise)
+
+
+def _least(family: Family, objective: str, lanes: Lanes, residuals: Residuals) -> _Place:
+    """The place of the member; its parameter is infinite where none meets the budget."""
     kind = kind_of(family)
-
-    def of_deviation(shape: Reals, deviation: Reals, _: Lanes) -> Noise:
-        return kind._member(shape, deviation)
-
     safe, unsafe, likely = _bracket(lanes, _FAR if residuals.near is None else _NEAR)
     low, high = (xp.zeros_like(likely) + shape for shape in kind.shapes)
+    search = _Search(family, residuals, low, xp.zeros_like(low), lanes, safe, unsafe)
     if kind.shapes[0] == kind.shapes[1]:
-        return _Search(of_deviation, residuals, low, lanes, safe, unsafe).least(likely)
-    tall = jax.tree.map(
-        lambda x: lax.stop_gradient(xp.broadcast_to(x, (_SHAPES, *x.shape))), (lanes, safe, unsafe)
-    )
+        return search.least(likely)
+    tall = jax.tree.map(lambda x: xp.broadcast_to(x, (_SHAPES, *x.shape)), search[3:])
 
     def ranked(log_shape: Reals, log_start: Reals, slope: Reals) -> tuple[Reals, Reals, Reals]:
         shape = xp.exp(log_shape)
-        root, slope = _Search(of_deviation, residuals, shape, *tall).rough_root(log_start, slope)
+        root, slope = _Search(family, residuals, shape, *tall).rough_root(log_start, slope)
         error = getattr(kind._member(shape, xp.exp(root)), objective)()
         error = xp.where(xp.isnan(error), xp.inf, error)
         return error, xp.where(root < xp.inf, root, log_start), slope
 
     slope = SLOPE if residuals.near is None else _SLOPE
     log_best = _best(ranked, slope, *(xp.log(x) for x in (low, high, likely)))
-    shape, start = (lax.stop_gradient(xp.exp(x)) for x in log_best)
+    shape, start = (xp.exp(x) for x in log_best)
+    found, curve = search._replace(shape=shape), xp.ones_like(shape)
     if family == "truncated_laplace":
-        return _with_designed(of_deviation, objective, residuals, (shape, lanes, safe, start))
-    found = _Search(of_deviation, residuals, shape, lanes, safe, unsafe).least(start)
-    if family != "flipped_huber":
-        return found
-    ends = xp.full_like(likely, 60.0), xp.full_like(likely, 1e-2)
-    # The composed epsilon hardly falls along a plateau: log delta alone has a root there.
-    along = residuals._replace(near=None)
-    other = _Search(_on_plateau, along, likely, lanes, *ends).least(xp.minimum(shape, _FLAT))
-    both = jax.tree.map(lambda *x: xp.stack(x), found, other)
-    return least_of(both, getattr(both, objective)(), 0)
-
-
-def _with_designed(
-    member: Callable[[Reals, Reals, Lanes], Noise],
-    objective: str,
-    residuals: Residuals,
-    found: tuple[Reals, Lanes, Reals, Reals],
-) -> Noise:
-    """The better of the truncated Laplaces of the found shape and of the designed one."""
-    shape, lanes, safe, start = found
-    designed, deviation = _designed(lanes)
-    if residuals.near is not None:  # the designed one meets the budget
-        most = _WORSE * deviation
-        safe = xp.where(most < safe, most, safe)
-    unsafe = _bracket(lanes, _NEAR)[1]
-    shape, start = xp.stack([shape, designed]), xp.stack([start, deviation])
-    # XLA takes long chains of operations on broadcast arrays for a stuck rewrite.
-    lanes, safe, unsafe = lax.optimization_barrier(
-        jax.tree.map(lambda x: xp.broadcast_to(x, shape.shape), (lanes, safe, unsafe))
-    )
-    both = _Search(member, residuals, shape, lanes, safe, unsafe).least(start)
-    return least_of(both, getattr(both, objective)(), 0)
+        designed, deviation = _designed(lanes)
+        if residuals.near is not None:  # the designed one meets the budget
+            found = found._replace(safe=xp.fmin(_WORSE * deviation, safe))
+        found = found._replace(unsafe=_bracket(lanes, _NEAR)[1])
+        other = found._replace(shape=designed, is_on_curve=curve).least(deviation)
+    elif family == "flipped_huber":
+        # The composed epsilon hardly falls along a plateau: log delta alone has a root there.
+        along = residuals._replace(near=None)
+        ends = xp.full_like(likely, 60.0), xp.full_like(likely, 1e-2)
+        on_plateau = _Search(family, along, likely, curve, lanes, *ends)
+        other = on_plateau.least(xp.minimum(shape, _FLAT))
+    else:
+        return found.least(start)
+    first = found.least(start)
+    errors = [getattr(_member(family, x, lanes), objective)() for x in (first, other)]
+    first_error, error = (xp.where(xp.isnan(x), xp.inf, x) for x in errors)
+    return jax.tree.map(lambda x, y: xp.where(error < first_error, y, x), first, other)
 
 
 class _Search(NamedTuple):
     """The search for the least parameter of members that meet the budget."""
 
-    member: Callable[[Reals, Reals, Lanes], Noise]  # of shape, parameter, lanes
+    family: Family
     residuals: Residuals
-    shape: Reals
+    shape: Any
+    is_on_curve: Reals
     lanes: Lanes
     safe: Reals
     unsafe: Reals
 
-    def least(self, start: Reals) -> Noise:
-        """The member, checked by the exact residual; infinite where none meets the budget."""
+    def least(self, start: Reals) -> _Place:
+        """The place of the member, checked by the exact residual."""
         exact, rough, near = self.residuals
-        ends, residual = (self.safe, self.unsafe), self._residual(exact)
+        ends, slope = (self.safe, self.unsafe), SLOPE
         close = _CLOSE if exact is rough else _CLOSE_COMPOSED
-        if not checks.all_concrete(self.shape, self.lanes):
-            found = secant_bracket(residual, *ends, close, start, SLOPE)
-            return self.member(self.shape, found, self.lanes)
-        slope: Any = SLOPE
         if near is not None:
             root = secants(self._residual(near), *ends, start, _SLOPE, close).found
             start = xp.where(root > 0, root * (1.0 + 2.0 * close), start)
             slope = xp.where(root > 0, _STEEP, SLOPE)
-        found = secants(residual, *ends, start, slope, close).found
-        return self.member(self.shape, xp.where(xp.isnan(found), xp.inf, found), self.lanes)
+        found = secants(self._residual(exact), *ends, start, slope, close).found
+        found = xp.where(xp.isnan(found), xp.inf, found)
+        return _Place(found, self.shape, self.is_on_curve)
 
     def rough_root(self, log_start: Reals, slope: Reals) -> Pair:
         """The logarithm of about the least parameter, not checked, and the slope there."""
@@ -180,18 +209,14 @@ class _Search(NamedTuple):
         root = state.last - state.value / state.slope
         return xp.where(xp.isnan(state.found), xp.inf, root), state.slope
 
-    def _residual(self, residual: Residual) -> Callable[..., Reals]:
-        """`residual` of parameters; NaN in concrete entries that are done."""
+    def _residual(self, residual: Residual) -> Callable[[Reals, Bools], Any]:
+        """`residual` of parameters; NaN in entries that are done."""
 
-        def value(shape: Reals, parameter: Reals, lanes: Lanes) -> Reals:
-            return residual(self.member(shape, parameter, lanes), lanes)
-
-        def of_open(parameter: Reals, done: Bools | None = None) -> Reals:
-            arguments = self.shape, parameter, self.lanes
-            if done is None or not checks.all_concrete(arguments):
-                return value(*arguments)
+        def of_open(parameter: Reals, done: Bools) -> Any:
+            numbers = _Place(parameter, self.shape, self.is_on_curve), self.lanes
+            place, lanes = jax.tree.map(lambda x: x[~done], numbers)
             values: Any = np.full(done.shape, np.nan)
-            values[~done] = value(*jax.tree.map(lambda x: x[~done], arguments))
+            values[~done] = residual(_member(self.family, place, lanes), lanes)
             return values
 
         return of_open
@@ -211,18 +236,15 @@ def _best(
     """
     shares = xp.linspace(-1.0, 1.0, _SHAPES).reshape((_SHAPES,) + (1,) * xp.ndim(low))
 
-    def closer(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:
-        x, _, starts, slopes = state
-        x, starts, slopes = (_parabola(y[:, None], shares) for y in (x, starts, slopes))
-        found = x, *ranked(x, starts, xp.where(slopes < 0, slopes, slope))
+    first = [low, 0.5 * (low + high), high], [start] * 3, [xp.full_like(low, slope)] * 3
+    x, start, slopes = (xp.stack(three) for three in first)
+    error = xp.full_like(x, xp.inf)
+    for _ in range(_ROUNDS):
+        x, start, slopes = (_parabola(y[:, None], shares) for y in (x, start, slopes))
+        found = x, *ranked(x, start, xp.where(slopes < 0, slopes, slope))
         middle = xp.clip(xp.argmin(found[1], axis=0), 1, _SHAPES - 2)[None]
         index = xp.concatenate([middle - 1, middle, middle + 1])
-        return tuple(xp.take_along_axis(y, index, 0) for y in found)
-
-    first = [low, 0.5 * (low + high), high], [start] * 3, [xp.full_like(low, slope)] * 3
-    x, starts, slopes = lax.stop_gradient(tuple(xp.stack(three) for three in first))
-    first = x, xp.full_like(x, xp.inf), starts, slopes
-    x, error, start, _ = lax.fori_loop(0, _ROUNDS, closer, first)
+        x, error, start, slopes = (xp.take_along_axis(y, index, 0) for y in found)
     rise, bend = error[2] - error[0], error[2] - 2.0 * error[1] + error[0]
     share = -0.5 * rise / xp.where(bend > 0, bend, 1.0)
     is_smooth = xp.max(error, axis=0) <= _SMOOTH * xp.min(error, axis=0)
@@ -258,12 +280,6 @@ def _bracket(lanes: Lanes, reach: float) -> tuple[Reals, Reals, Reals]:
     safe = xp.where(safe > 0, safe, 1e30 * lanes.shift)
     unsafe = 1e-3 * xp.minimum(xp.minimum(gaussian, laplace), lanes.shift * 1e3)
     return safe, unsafe, xp.minimum(gaussian, laplace)
-
-
-def _on_plateau(_: Reals, shape: Reals, lanes: Lanes) -> Noise:
-    """The flipped Huber of alpha / gamma with count alpha shift = gamma^2 epsilon."""
-    gamma = shape * lanes.fold * lanes.shift / xp.maximum(lanes.epsilon, 1e-6)
-    return FlippedHuber(shape * gamma, gamma)
 
 
 def excess_of(log_delta: Reals, delta: Reals) -> Reals:

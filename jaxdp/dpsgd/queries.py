@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any, Unpack
 
+import jax
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.composition.privacy_loss import PrivacyLoss
-from jaxdp.design.calibrate import calibrate, calibrate_from
+from jaxdp.design.calibrate import calibrate, calibrate_from, least_of_composition
 from jaxdp.dpsgd.arguments import target_delta, with_names
 from jaxdp.dpsgd.phase import Phase, Phases, Schedule, Training, as_phases, training_of
 from jaxdp.guarantee.base import Budget
@@ -144,17 +145,24 @@ def noise_multiplier(
 
 
 def _noise_multiplier(training: Training, budget: Budget) -> Reals:
-    phases = training.phases
+    relation, group_size = training.relation, training.group_size
 
-    def loss(factor: Reals) -> PrivacyLoss:
-        return training.scaled(factor).privacy_loss
+    def loss(factor: Reals, phases: tuple[Phase, ...]) -> PrivacyLoss:
+        return Training(phases, relation, group_size).scaled(factor).privacy_loss
 
-    # No noise is needed for an infinite epsilon, or where delta allows to publish each sample.
-    needs_none = (budget.epsilon == xp.inf) | (budget.delta >= _sampled(training.privacy_loss))
-    if checks.is_concrete(needs_none) and bool(np.all(needs_none)):
-        return xp.zeros(needs_none.shape)
-    guess = expected_factor(budget, phases)
-    return xp.where(needs_none, 0.0, calibrate_from(guess, loss, budget, **_ENDS))
+    def least(budget: Budget, phases: tuple[Phase, ...]) -> Reals:
+        # None is needed for an infinite epsilon, or where delta allows to publish each sample.
+        most = _sampled(Training(phases, relation, group_size).privacy_loss)
+        needs_none = (budget.epsilon == xp.inf) | (budget.delta >= most)
+        if bool(np.all(needs_none)):
+            return xp.zeros(needs_none.shape)
+        guess = expected_factor(budget, phases)
+        found = calibrate_from(guess, lambda x: loss(x, phases), budget, **_ENDS)
+        return xp.where(needs_none, 0.0, found)
+
+    numbers = jax.tree.leaves((budget, training.phases))
+    shape: Shape = np.broadcast_shapes(*(x.shape for x in numbers))
+    return least_of_composition(least, loss, budget, training.phases, shape)
 
 
 def _sampled(loss: PrivacyLoss) -> Reals:
@@ -175,7 +183,7 @@ def expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> Reals:
         excess = sum(_squared_mu(phase, xp.exp(middle)) for phase in phases) > target
         return xp.where(excess, middle, low), xp.where(excess, high, middle)
 
-    return lax.stop_gradient(xp.exp(lax.fori_loop(0, _GUESS_HALVINGS, halved, ends)[1]))
+    return xp.exp(lax.fori_loop(0, _GUESS_HALVINGS, halved, ends)[1])
 
 
 def _squared_mu(phase: Phase, factor: Reals | float) -> Reals:
