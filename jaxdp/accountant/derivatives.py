@@ -26,7 +26,6 @@ from jaxdp.noise.structure import Lattice
 
 # Steps of a difference, over the number that moves.
 _ARRAYS_STEP = 1e-4  # of an engine's arrays. chosen: h^4 and 1e-15 / h are below 1e-11
-_BOUNDS_STEP = 1e-3  # of an engine's bounds, which have errors of 1e-10. chosen
 _LATTICE_STEP = 1e-5  # of lattices, whose delta has kinks. chosen: few kinks are so near
 _COUNT_STEP = 1.0  # of numbers of releases on a grid, absolute. derived: masses compose whole times
 
@@ -176,7 +175,8 @@ class _Differences(NamedTuple):
         counts = set((np.cumsum([len(jax.tree.leaves(term)) for term in terms]) - 1).tolist())
         with kernel():
             are_lattices = all(isinstance(x.pair.singularities(), Lattice) for x in terms)
-        share = _LATTICE_STEP if are_lattices else _ARRAYS_STEP if is_by_line else _BOUNDS_STEP
+        smooth = _ARRAYS_STEP if is_by_line else self.source.engine.step
+        share = _LATTICE_STEP if are_lattices else smooth
         columns = []
         for i, (leaf, moves) in enumerate(zip(moved.leaves, moved.moving, strict=True)):
             for j, x in enumerate(leaf.reshape(leaf.shape[0], -1).T if moves else ()):

@@ -40,6 +40,7 @@ class Engine(NamedTuple):
     replaces: bool = False  # its bounds replace those before
     skips: Callable[[Batch], Any] | None = None  # True for lanes that it cannot settle
     tangents: Tangents | None = None  # without them, slopes are differences of its bounds
+    step: float = 1e-3  # of a difference of its bounds, over the number that moves. chosen
 
 
 class Row(NamedTuple):
