@@ -10,10 +10,9 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.devices import default_platform, with_float64
 from jaxdp._core.float64 import host_array
 from jaxdp._core.namespace import for_traces, in_kernel, kernel
-from jaxdp._core.precision import opened
+from jaxdp._core.precision import default_platform, opened, with_float64
 from jaxdp._core.threads import require_threads_of_jax
 from jaxdp._core.tracing import TRANSFORMATIONS, is_inside_trace, is_tracing
 

@@ -1,10 +1,10 @@
 """The gate of the package: privacy arithmetic in float64, by NumPy where everything is known.
 
 Known arguments, arrays of JAX included, become arrays of NumPy, and so do the results: no setting
-of JAX matters. Traced arguments are computed by JAX in float64, see `precision`, and the results
-cannot be compiled for a TPU, see `devices`. Functions that draw, or compute with records, are JAX's
-in both cases (`draws_in_float64`): they keep arrays on the device that has them, known results are
-arrays of NumPy, and traced ones are in the caller's widest type.
+of JAX matters. Traced arguments are computed by JAX in float64, and the results cannot be compiled
+for a TPU, see `precision`. Functions that draw, or compute with records, are JAX's in both cases
+(`draws_in_float64`): they keep arrays on the device that has them, known results are arrays of
+NumPy, and traced ones are in the caller's widest type.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from jax.core import Tracer
 from jax.tree_util import tree_flatten, tree_leaves
 
 from jaxdp._core import checks
-from jaxdp._core.devices import refused_on_tpu, with_float64
 from jaxdp._core.namespace import for_traces
-from jaxdp._core.precision import is_inside, narrowed, opened
+from jaxdp._core.precision import is_inside, narrowed, opened, refused_on_tpu, with_float64
 from jaxdp._core.pytree import assign, is_record, numbers_of, with_data
-from jaxdp._core.shared_key import unshared
+from jaxdp._core.random_key import unshared
 from jaxdp._core.tracing import is_tracing, isolated, outside_traces
 
 F = TypeVar("F", bound=Callable[..., Any])

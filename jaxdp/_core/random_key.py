@@ -1,7 +1,15 @@
-"""Keys of cryptographically secure randomness."""
+"""Keys of cryptographically secure randomness, which no two calls, entries or devices share.
+
+A key that several share is refused where the transformation that is open shows that it does not map
+the key. Inside of an inner `jit`, `checkpoint`, `cond` or loop JAX shows that only afterwards, when
+it maps the finished program. The key passes through an identity there, whose rule under `vmap`
+compares it with the values that it protects. A condition that is mapped copies a key to every batch
+element before this rule. Equal keys of one batch are therefore made different, by their positions.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
 import zlib
 from typing import Any
@@ -9,15 +17,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
 
 from jaxdp._core import chacha, checks
-from jaxdp._core.shared_key import unshared
 from jaxdp._core.threads import require_threads_of_jax
-from jaxdp._core.tracing import TRANSFORMATIONS, is_inside_trace
+from jaxdp._core.tracing import TRANSFORMATIONS, is_inside_trace, is_isolated
 from jaxdp._core.types import Key
 
 # Why what draws on the host does not draw while JAX traces.
 ONE_KEY = "its key is used once, and all calls and entries would share its noise"
+# Traces that run once, on one value: none, and those of derivatives. All others repeat or map.
+_RUN_ONCE = ("EvalTrace", "JVPTrace", "LinearizeTrace")
+# Number of the child from which copies of a key descend. chosen: crc32 of "copies of a key"
+_COPIES = 0x786AF67B
+# Odd factor of the hash that finds equal keys. chosen: 2^32 over the golden ratio
+_FACTOR = np.uint32(0x9E3779B9)
 
 
 def secure_key() -> Key:
@@ -96,3 +112,110 @@ def _undrawn() -> ValueError:
         "and all calls and batch elements would share its noise. Split a key outside, and pass one "
         "to each: jax.vmap(f)(values, jax.random.split(dp.secure_key(), n))"
     )
+
+
+def unshared(key: Any, *values: Any) -> Any:
+    """`key`, if no transformation gives one key to several of `values`, else `ValueError`.
+
+    `values` are the protected values and the noise's parameters: all calls of `jit`, or all entries
+    of `vmap`, would have the same noise. Not detected: one key that a loop carries, that is made
+    from a constant inside of `jit`, that a callback closes over, or that `pmap` gives to every
+    device.
+    """
+    leaves = [leaf for leaf in jax.tree.leaves(values) if not checks.is_concrete(leaf)]
+    if any(_is_shared(key, leaf) or _varying(leaf) - _varying(key) for leaf in leaves):
+        raise _shared()
+    # No derivative passes: a key has none.
+    return _own_key.bind(key, *map(lax.stop_gradient, leaves), level=0) if leaves else key
+
+
+def _shared() -> ValueError:
+    return ValueError(
+        "key must be an argument of the function that is transformed, mapped as the values "
+        "are: here it is a constant, and all calls and entries would share its noise. Use "
+        "jax.vmap(f)(values, jax.random.split(key, n)), and a new key for each call of jit"
+    )
+
+
+def _is_shared(key: Any, value: Any) -> bool:
+    """True if a transformation that repeats or maps the traced `value` does not trace `key`."""
+    seen, hiding = _traces(key)
+    # An argument of a jaxpr may be of all that is traced around it: it does not say.
+    while hiding is not None:
+        seen.append(hiding)
+        hiding = getattr(hiding, "parent_trace", None)
+    return any(
+        trace not in seen and type(trace).__name__ not in _RUN_ONCE and not is_isolated(trace)
+        for trace in _traces(value)[0]
+    )
+
+
+def _traces(value: Any) -> tuple[list[Any], Any]:
+    """The traces that map or hold a value, and the last one if it hides the value."""
+    traces = []
+    while not checks.is_concrete(value):
+        traces.append(getattr(value, "_trace", None))
+        mapped = getattr(value, "val", getattr(value, "primal", None))
+        if mapped is None:
+            return traces, traces[-1]
+        value = mapped
+    return traces, None
+
+
+def _varying(value: Any) -> frozenset[str]:
+    """Names of the mesh axes along which a value differs, as `shard_map` records them."""
+    kind = jax.typeof(value)
+    # JAX moved the names from the first place to the second.
+    names = getattr(kind, "vma", getattr(getattr(kind, "mat", None), "varying", ()))
+    return frozenset(names)
+
+
+def _mapped(arguments: Any, dims: Any, *, level: int) -> tuple[Any, int | None]:
+    """The rule of the identity under `vmap`; `level` counts the maps that it has passed."""
+    key, *values = arguments
+    of_key, *of_values = dims
+    if any(dim is not None for dim in of_values):
+        if of_key is None:
+            raise _shared()
+        key, of_key = _different(jnp.moveaxis(key, of_key, 0), level), 0
+    return _own_key.bind(key, *values, level=level + 1), of_key
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _different(keys: jax.Array, level: int) -> jax.Array:
+    """The keys along the first axis; those that an earlier position has, too, become others."""
+    is_typed = jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
+    words = jax.random.key_data(keys) if is_typed else keys
+    hashes = _hashes(words.reshape(len(words), -1))
+    order = jnp.argsort(hashes)
+    found = hashes[order]
+    repeats = jnp.zeros(len(words), bool).at[order[1:]].set(found[1:] == found[:-1])
+    copies = _copied(keys, is_typed, level)
+    return jnp.where(repeats.reshape(-1, *(1,) * (keys.ndim - 1)), copies, keys)
+
+
+def _hashes(words: jax.Array) -> jax.Array:
+    """A word of 32 bits for each row; rows that share one by chance only draw from other keys."""
+    state = jnp.zeros(len(words), jnp.uint32)
+    for column in words.T:
+        state = (state ^ column.astype(jnp.uint32)) * _FACTOR
+        state ^= state >> np.uint32(15)
+    return state
+
+
+def _copied(keys: jax.Array, is_typed: bool, level: int) -> jax.Array:
+    """A child of each key, of a level and its position along the first axis."""
+    flat = keys.reshape(-1) if is_typed else keys.reshape(-1, keys.shape[-1])
+    positions = jnp.repeat(jnp.arange(len(keys), dtype=jnp.uint32), len(flat) // len(keys))
+
+    def child(key: Key, position: jax.Array) -> Key:
+        return jax.random.fold_in(jax.random.fold_in(key, _COPIES + level), position)
+
+    return jax.vmap(child)(flat, positions).reshape(keys.shape)
+
+
+_own_key = Primitive("own_key")
+_own_key.def_impl(lambda key, *_, level: key)
+_own_key.def_abstract_eval(lambda key, *_, level: key)
+batching.primitive_batchers[_own_key] = _mapped
+mlir.register_lowering(_own_key, lambda _, key, *__, level: [key])

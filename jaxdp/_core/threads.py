@@ -16,8 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from jaxdp._core.devices import default_platform
-from jaxdp._core.precision import opened
+from jaxdp._core.precision import default_platform, opened
 
 # Seconds that a fork waits for one lock while it holds others. chosen: far above a charge
 _PATIENCE = 1.0

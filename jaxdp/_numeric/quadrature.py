@@ -13,8 +13,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from jaxdp._core.functions import special
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import lax, special, xp
 from jaxdp._core.types import Reals
 
 Sums = TypeVar("Sums")

@@ -20,8 +20,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.functions import logsumexp, softmax
-from jaxdp._core.namespace import lax, picked, vmap, xp
+from jaxdp._core.namespace import lax, logsumexp, picked, softmax, vmap, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp._numeric.quadrature import gauss_legendre

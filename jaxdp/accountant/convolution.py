@@ -48,8 +48,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import logsumexp, xp
 from jaxdp._numeric.elementary import ULP, conversion_entropy
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.inverse import Reading

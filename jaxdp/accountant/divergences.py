@@ -28,8 +28,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import lax, logsumexp, xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy, round_up
 from jaxdp._numeric.search import zoom

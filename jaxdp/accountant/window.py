@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp._core.functions import logsumexp, softmax
+from jaxdp._core.namespace import logsumexp, softmax
 from jaxdp._numeric.elementary import conversion_entropy
 from jaxdp._numeric.search import bisect
 from jaxdp.accountant.tables import Table

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.functions import special
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import special, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.accountant import evaluate

@@ -21,8 +21,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import custom_jvp, lax, picked, updated, vmap, xp
+from jaxdp._core.namespace import custom_jvp, lax, logsumexp, picked, updated, vmap, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._numeric.mills import log_normal_survival

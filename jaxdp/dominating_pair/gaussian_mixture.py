@@ -10,8 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import logsumexp, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log_probability, round_up

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jaxdp._core.compilation import jitted
-from jaxdp._core.functions import logsumexp, softmax
-from jaxdp._core.namespace import custom_jvp, lax, xp
+from jaxdp._core.namespace import custom_jvp, lax, logsumexp, softmax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, log1mexp, log1p
 from jaxdp._numeric.mills import log_normal_survival, mills_pair

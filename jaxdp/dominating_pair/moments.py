@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jaxdp._core import checks
-from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import lax, logsumexp, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, expm1_minus, lifted, log1p, round_up
 from jaxdp.dominating_pair.base import DominatingPair, is_whole

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import final
 
 from jaxdp._core import checks
-from jaxdp._core.functions import logsumexp, softmax
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import logsumexp, softmax, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.tracing import numbers_are_apart
 from jaxdp._core.types import ArrayLike, Reals

@@ -19,8 +19,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import lax, logsumexp, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p, log_probability, round_up
 from jaxdp.dominating_pair.additive import Additive

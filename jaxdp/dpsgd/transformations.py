@@ -14,8 +14,7 @@ import optax
 from jaxdp._core import checks
 from jaxdp._core.checks import same_length
 from jaxdp._core.float64 import as_numpy, draws_in_float64
-from jaxdp._core.random_key import checked_key, key_for
-from jaxdp._core.shared_key import unshared
+from jaxdp._core.random_key import checked_key, key_for, unshared
 from jaxdp._core.types import Key
 from jaxdp.design.families import scaled
 from jaxdp.dpsgd.adaptive_clipping import adapted

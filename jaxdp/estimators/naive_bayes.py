@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.functions import logsumexp
+from jaxdp._core.namespace import logsumexp
 from jaxdp.estimators.base import DPEstimator, estimator, warn_of_little
 from jaxdp.estimators.bounds import public_bounds, warn_of_bounds
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp

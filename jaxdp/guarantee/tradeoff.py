@@ -15,8 +15,7 @@ import jax
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.functions import sigmoid
-from jaxdp._core.namespace import shape_of, updated, vmap, xp
+from jaxdp._core.namespace import shape_of, sigmoid, updated, vmap, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._numeric.search import zoom

@@ -8,8 +8,7 @@ from typing import NamedTuple, final
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.functions import special
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import special, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import LOG_2, decay_mean, decay_means, log1m, log1m_near, round_up

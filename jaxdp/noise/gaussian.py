@@ -7,8 +7,7 @@ from typing import NamedTuple, final
 import jax
 
 from jaxdp._core import checks
-from jaxdp._core.functions import special
-from jaxdp._core.namespace import custom_jvp, xp
+from jaxdp._core.namespace import custom_jvp, special, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import product_up, quotient_up

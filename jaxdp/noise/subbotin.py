@@ -18,8 +18,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.functions import special
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import lax, special, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import LOG_2, ULP, lifted, log1p, round_up

@@ -8,8 +8,7 @@ import jax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.functions import special
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import special, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import (

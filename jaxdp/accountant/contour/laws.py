@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import lax, logsumexp, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.batch import Batch

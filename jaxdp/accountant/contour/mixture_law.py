@@ -22,8 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import xp
+from jaxdp._core.namespace import logsumexp, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
 from jaxdp.accountant.contour import cutoff

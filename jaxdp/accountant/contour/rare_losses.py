@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp._core.functions import special
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import lax, special, xp
 from jaxdp._core.types import Reals
 
 # Depths of laws that drop a probability far below delta; with the last, nothing. measured: a cut

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import lax, logsumexp, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.double_double import Double, quotient, total
 from jaxdp._numeric.elementary import ULP, decay_means, log_probability, product_gap

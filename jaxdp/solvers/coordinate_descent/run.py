@@ -16,8 +16,7 @@ from jaxdp._core import checks
 from jaxdp._core.checks import number_of_records
 from jaxdp._core.float64 import draws_in_float64
 from jaxdp._core.namespace import xp
-from jaxdp._core.random_key import checked_key
-from jaxdp._core.shared_key import unshared
+from jaxdp._core.random_key import checked_key, unshared
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp.solvers.blocks import SparseDesign
 from jaxdp.solvers.coordinate_descent import compiled, host

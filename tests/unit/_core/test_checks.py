@@ -77,7 +77,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import jaxdp as dp
-from jaxdp._core import devices
+from jaxdp._core import precision
 
 host, other, tpu = jax.devices()
 
@@ -104,7 +104,7 @@ check(answers(*(jax.device_put(x, other) for x in known)))
 with jax.default_device(other):
     check(answers(*known))
 
-devices._platform_of = lambda device: "tpu" if device == tpu else "cpu"
+precision._platform_of = lambda device: "tpu" if device == tpu else "cpu"
 check(answers(*(jax.device_put(x, tpu) for x in known)))
 with jax.default_device(tpu):
     check(answers(*known))

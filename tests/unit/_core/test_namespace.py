@@ -12,8 +12,7 @@ import pytest
 from processes import run
 
 import jaxdp as dp
-from jaxdp._core.functions import logsumexp
-from jaxdp._core.namespace import kernel, lax, shape_of, updated, vmap, xp
+from jaxdp._core.namespace import kernel, lax, logsumexp, shape_of, updated, vmap, xp
 
 pytestmark = pytest.mark.float64
 
