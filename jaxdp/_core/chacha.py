@@ -5,15 +5,15 @@ The block function follows RFC 8439, section 2.3: 16 words of state (4 constants
 counter, a purpose and 0: bits, children of `split` and of `fold_in`, and seeds come from
 disjoint inputs, so no drawn bit reveals a key. A draw of 2^32 blocks (256 GiB) raises an error.
 
-The functions that JAX calls are compiled: outside of `jit` it calls them as they are, and a loop
-that is traced at each call is compiled at each call.
+NumPy computes few known words, XLA compiles the functions for all others, once: outside of `jit`
+JAX calls them as they are, and a loop that is traced at each call is compiled at each call.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,6 +22,8 @@ import numpy as np
 from jax import lax
 from jax.extend.random import define_prng_impl
 
+from jaxdp._core import checks
+from jaxdp._core.namespace import for_traces, on_host, xp
 from jaxdp._core.types import Shape
 
 # Name of the generator, as `jax.random.key_impl` gives it.
@@ -46,15 +48,47 @@ _QUARTERS = (
 )
 
 
-def block(key: Sequence[jax.Array | int], inputs: Sequence[jax.Array | int]) -> list[jax.Array]:
+def block(key: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     """The block function of RFC 8439, elementwise: 16 arrays of words, from 8 and 4."""
-    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in (*key, *inputs)))
-    words = (*_CONSTANTS, *key, *inputs)
-    state = [jnp.broadcast_to(jnp.asarray(x, jnp.uint32), shape) for x in words]
+    given = (*_CONSTANTS, *key, *inputs)
+    shape = np.broadcast_shapes(*map(np.shape, given))
+    if on_host(given):
+        known = np.empty((_BLOCK_WORDS, *shape), np.uint32)
+        for index, word in enumerate(given):
+            known[index] = word
+        return list(_known_block(known.reshape(4, 4, -1)).reshape(known.shape))
+    state = [jnp.broadcast_to(jnp.asarray(x, jnp.uint32), shape) for x in given]
 
     # A loop: unrolled, twenty rounds take XLA on a CPU seconds to compile.
     mixed = lax.fori_loop(0, 10, lambda _, x: _double_round(x), tuple(state))
     return [a + b for a, b in zip(mixed, state, strict=True)]
+
+
+def _known_block(state: np.ndarray) -> np.ndarray:
+    """The blocks of known states (4, 4, blocks), in place: the quarters of a round together."""
+    size = state.shape[-1]
+    # Rows of 4, whose first or last ones are copied: a diagonal is 4 rows further on.
+    a, b, c, d = (np.empty((rows, size), np.uint32) for rows in (4, 5, 6, 5))
+    columns, diagonals = (a, b[:4], c[:4], d[1:]), (a, b[1:], c[2:], d[:4])
+    for row, start in zip(columns, state, strict=True):
+        row[:] = start
+    high = np.empty((4, size), np.uint32)
+    for _ in range(10):
+        _mix_known(*columns, high)
+        b[4], c[4:], d[0] = b[0], c[:2], d[4]
+        _mix_known(*diagonals, high)
+        b[0], c[:2], d[4] = b[4], c[4:], d[0]
+    return np.stack(columns) + state
+
+
+def _mix_known(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray, high: np.ndarray):
+    """Four quarter rounds in place; `high` is overwritten."""
+    for x, y, z, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+        np.add(x, y, out=x)
+        np.bitwise_xor(z, x, out=z)
+        np.right_shift(z, np.uint32(32 - bits), out=high)
+        np.left_shift(z, np.uint32(bits), out=z)
+        np.bitwise_or(z, high, out=z)
 
 
 def _double_round(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -75,64 +109,105 @@ def _rotated(x: jax.Array, bits: int) -> jax.Array:
     return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
 
 
-def _words(key: jax.Array) -> list[jax.Array | int]:
+def _program(
+    blocks: Callable[..., int] = lambda *_: 1, static_argnums: tuple[int, ...] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: the function as a program, or by NumPy for known words and few `blocks`."""
+
+    def of(function: Callable[..., Any]) -> Callable[..., Any]:
+        program = jax.jit(function, static_argnums=static_argnums, inline=True)
+
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            if not checks.all_concrete(args) or blocks(*args) > _CHUNK:
+                with for_traces():
+                    return program(*args)
+            known = (np.asarray(x) if hasattr(x, "dtype") else x for x in args)
+            return jax.device_put(function(*known))
+
+        return call
+
+    return of
+
+
+def _words(key: Any) -> list[Any]:
     return [key[i] for i in range(_KEY_WORDS)]
 
 
-@functools.partial(jax.jit, inline=True)
-def _seed(seed: jax.Array) -> jax.Array:
+@_program()
+def _seed(seed: Any) -> Any:
     """A key from a whole number: for tests, as a seed can be guessed."""
-    is_wide = seed.dtype.itemsize == 8
-    low = seed.astype(jnp.uint32)
-    high = (seed.astype(jnp.uint64) >> np.uint64(32)).astype(jnp.uint32) if is_wide else 0
-    return jnp.stack(block([0] * _KEY_WORDS, (low, high, _SEED, 0))[:_KEY_WORDS])
+    low, high = seed.astype(np.uint32), 0
+    if seed.dtype.itemsize == 8:
+        high = (seed.astype(np.uint64) >> np.uint64(32)).astype(np.uint32)
+    return xp.stack(block([0] * _KEY_WORDS, (low, high, _SEED, 0))[:_KEY_WORDS])
 
 
-@functools.partial(jax.jit, static_argnums=1, inline=True)
-def _split(key: jax.Array, shape: Shape) -> jax.Array:
+@_program(lambda _, shape: math.prod(shape), static_argnums=(1,))
+def _split(key: Any, shape: Shape) -> Any:
     """Children: half of the block of their number."""
-    number = lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
+    number = xp.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
     words = block(_words(key), (number, 0, _SPLIT, 0))
-    return jnp.stack(words[:_KEY_WORDS], axis=-1)
+    return xp.stack(words[:_KEY_WORDS], axis=-1)
 
 
-@functools.partial(jax.jit, inline=True)
-def _fold_in(key: jax.Array, data: Any) -> jax.Array:
+@_program()
+def _fold_in(key: Any, data: Any) -> Any:
     """The child of a number: half of its block."""
-    number = jnp.asarray(data).astype(jnp.uint32)
+    number = xp.asarray(data).astype(np.uint32)
     words = block(_words(key), (number, 0, _FOLD, 0))
-    return jnp.stack(words[:_KEY_WORDS])
+    return xp.stack(words[:_KEY_WORDS])
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2), inline=True)
-def _bits(key: jax.Array, bit_width: int, shape: Shape) -> jax.Array:
+def _blocks(key: Any, bit_width: int, shape: Shape) -> int:
+    """The number of blocks that hold a draw."""
+    del key
+    return -(-math.prod(shape) * bit_width // (32 * _BLOCK_WORDS))
+
+
+@_program(_blocks, static_argnums=(1, 2))
+def _bits(key: Any, bit_width: int, shape: Shape) -> Any:
     """Random words of 8, 16, 32 or 64 bits."""
-    size = math.prod(shape)
-    blocks = -(-size * bit_width // (32 * _BLOCK_WORDS))
+    size, blocks = math.prod(shape), _blocks(key, bit_width, shape)
     if blocks >= _MOST_BLOCKS:
         raise ValueError(f"shape must need fewer than 2^32 blocks of 512 bits, got {shape}")
 
-    def drawn(counter: jax.Array) -> jax.Array:
+    def drawn(counter: Any) -> Any:
         return _cast(block(_words(key), (counter, 0, _BITS, 0)), bit_width)
 
     if blocks <= _CHUNK or jax.default_backend() != "cpu":
-        return drawn(lax.iota(jnp.uint32, blocks)).reshape(-1)[:size].reshape(shape)
+        return drawn(xp.arange(blocks, dtype=np.uint32)).reshape(-1)[:size].reshape(shape)
     chunks = -(-blocks // _CHUNK)
     counters = lax.iota(jnp.uint32, chunks * _CHUNK).reshape(chunks, _CHUNK)
     return lax.map(drawn, counters).reshape(-1)[:size].reshape(shape)
 
 
-def _cast(words: list[jax.Array], bit_width: int) -> jax.Array:
+def _cast(words: list[Any], bit_width: int) -> Any:
     """The words of blocks as words of another width."""
-    drawn = jnp.stack(words)
+    drawn = xp.stack(words)
     if bit_width == 64:
         # Halves of a block side by side: a cast of neighbouring words is four times slower.
         half = _BLOCK_WORDS // 2
-        high = drawn[half:].astype(jnp.uint64) << np.uint64(32)
-        return high | drawn[:half].astype(jnp.uint64)
+        high = drawn[half:].astype(np.uint64) << np.uint64(32)
+        return high | drawn[:half].astype(np.uint64)
     if bit_width < 32:
-        return lax.bitcast_convert_type(drawn, jnp.dtype(f"uint{bit_width}"))
+        narrow = np.dtype(f"uint{bit_width}")
+        return drawn.view(narrow)
     return drawn
+
+
+def first_children(keys: np.ndarray) -> np.ndarray:
+    """Of known keys (keys, 8): the first of the children of the child of 0."""
+    child = block(list(keys.T), (0, 0, _FOLD, 0))[:_KEY_WORDS]
+    return np.stack(block(child, (0, 0, _SPLIT, 0))[:_KEY_WORDS], axis=-1)
+
+
+def known_bits(keys: np.ndarray, shape: Shape) -> np.ndarray:
+    """Words of 64 bits, of a shape for each of known keys: those of `jax.random.bits`."""
+    size = math.prod(shape)
+    counters = np.arange(_blocks(None, 64, shape), dtype=np.uint32)
+    words = _cast(block(list(keys.T[..., None]), (counters, 0, _BITS, 0)), 64)
+    return np.moveaxis(words, 0, 1).reshape(len(keys), -1)[:, :size].reshape(-1, *shape)
 
 
 IMPLEMENTATION = define_prng_impl(

@@ -24,7 +24,7 @@ from jax.interpreters import batching, mlir
 from jaxdp._core import chacha, checks
 from jaxdp._core.threads import require_threads_of_jax
 from jaxdp._core.tracing import TRANSFORMATIONS, is_inside_trace, is_isolated
-from jaxdp._core.types import Key
+from jaxdp._core.types import Key, Shape
 
 # Why what draws on the host does not draw while JAX traces.
 ONE_KEY = "its key is used once, and all calls and entries would share its noise"
@@ -56,24 +56,68 @@ def secure_key() -> Key:
         raise _undrawn()
     require_threads_of_jax()
     words = np.frombuffer(os.urandom(32), dtype=np.uint32)
-    return jax.random.wrap_key_data(jnp.asarray(words), impl=chacha.IMPLEMENTATION)
+    return jax.random.wrap_key_data(jax.device_put(words), impl=chacha.IMPLEMENTATION)
 
 
-def is_secure(key: Key) -> bool:
+def is_secure(key: jax.Array) -> bool:
     """True if a key's generator is ChaCha20, whether or not its 256 bits are secret."""
     return jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and kind_of(key) == chacha.NAME
 
 
-def kind_of(key: Key) -> str:
+def kind_of(key: jax.Array) -> str:
     """The name of a typed key's generator."""
     return str(jax.random.key_impl(key))
 
 
-def stored_key(words: jax.Array, kind: str) -> Key:
+def stored_key(words: jax.Array, kind: str) -> jax.Array:
     """The key of these words, by the name that `kind_of` gave."""
     return jax.random.wrap_key_data(
         words, impl=chacha.IMPLEMENTATION if kind == chacha.NAME else kind
     )
+
+
+def children(key: Key, number: int = 2) -> list[Key]:
+    """`jax.random.split`, as a list; JAX would compile the indexing of known keys."""
+    keys = jax.random.split(key, number)
+    if not checks.is_concrete(keys):
+        return [keys[i] for i in range(number)]
+    return [_typed(words, key) for words in np.asarray(jax.random.key_data(keys))]
+
+
+def in_a_batch(key: Key) -> jax.Array:
+    """A known key as the only one of a batch."""
+    return _typed(np.asarray(jax.random.key_data(key))[None], key)
+
+
+def _typed(words: np.ndarray, key: Key) -> jax.Array:
+    """Keys of the kind of `key`, typed, with other words."""
+    return stored_key(jax.device_put(words), kind_of(key))
+
+
+def first_children(keys: jax.Array) -> jax.Array:
+    """Of each of known keys: the first of the children of the child of 0."""
+    if not is_secure(keys):
+        return _first_children(keys)
+    children = chacha.first_children(np.asarray(jax.random.key_data(keys)))
+    return stored_key(jax.device_put(children), chacha.NAME)
+
+
+@jax.jit
+@jax.vmap
+def _first_children(key: Key) -> Key:
+    return jax.random.split(jax.random.fold_in(key, 0))[0]
+
+
+def known_bits(keys: jax.Array, shape: Shape) -> np.ndarray:
+    """Words of 64 bits, of a shape for each of known keys."""
+    if not is_secure(keys):
+        return np.asarray(_bits(keys, shape))
+    return chacha.known_bits(np.asarray(jax.random.key_data(keys)), shape)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _bits(keys: jax.Array, shape: Shape) -> jax.Array:
+    return jax.vmap(lambda key: jax.random.bits(key, shape, dtype=jnp.uint64))(keys)
 
 
 def key_for(purpose: str, key: Key) -> Key:

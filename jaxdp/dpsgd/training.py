@@ -29,6 +29,7 @@ from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.dpsgd.transformations import (
     NoiseState,
     initial_noise,
+    noise_of_step,
     noised,
     require_parameters,
 )
@@ -124,7 +125,7 @@ def _run(
 ) -> Any:
     """The parameters after the steps that the file leaves to make."""
     # Arguments of programs: numbers would be compiled into them.
-    plan = jax.tree.map(jax.device_put, plan)
+    known, plan = plan, jax.tree.map(jax.device_put, plan)
     require_floating("params", params)
     # Arrays have the types that the caller's setting gives.
     init, update = in_callers_setting(optimizer.init), in_callers_setting(optimizer.update)
@@ -149,7 +150,10 @@ def _run(
         total = zero
         for indices, mask in zip(*in_parts(batch_of(made - 1), part), strict=True):
             total = part_sum(total, params, read(indices), mask, state[0].clips)
-        params, state = step(params, state, total, steps)
+        # On the host, while the device adds up: a sampler within the step takes 3 s to compile.
+        clips = () if plan.clip_quantile is None else np.asarray(state[0].clips)
+        drawn = jax.device_put(noise_of_step(known, state[0].key, clips))
+        params, state = step(params, state, total, steps, drawn)
         if made % options.every == 0 or made == plan.steps:
             file.write(made, params, state)
             if options.callback is not None:
@@ -227,8 +231,10 @@ def _part_of(expected: float, entries: int) -> int:
 def _step(plan: Plan, optimizer: optax.GradientTransformation) -> Any:
     """Parameters and state after a step from a sum of clipped gradients."""
 
-    def step(params: Any, state: tuple[NoiseState, Any], total: Any, steps: Any) -> tuple[Any, Any]:
-        means, noise = noised(plan, total, state[0], steps)
+    def step(
+        params: Any, state: tuple[NoiseState, Any], total: Any, steps: Any, drawn: Any
+    ) -> tuple[Any, Any]:
+        means, noise = noised(plan, total, state[0], steps, drawn)
         mean = jax.tree.unflatten(jax.tree.structure(params), means)
         updates, of_optimizer = optimizer.update(mean, state[1], params)
         return in_callers_setting(optax.apply_updates)(params, updates), (noise, of_optimizer)

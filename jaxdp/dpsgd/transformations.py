@@ -14,7 +14,7 @@ import optax
 from jaxdp._core import checks
 from jaxdp._core.checks import same_length
 from jaxdp._core.float64 import as_numpy, draws_in_float64
-from jaxdp._core.random_key import checked_key, key_for, unshared
+from jaxdp._core.random_key import checked_key, children, key_for, unshared
 from jaxdp._core.types import Key
 from jaxdp.design.families import scaled
 from jaxdp.dpsgd.adaptive_clipping import adapted
@@ -22,6 +22,7 @@ from jaxdp.dpsgd.clipping import clipped_sums
 from jaxdp.dpsgd.correlated_noise import Memory, no_memory, released
 from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.solvers import lattice
+from jaxdp.solvers.lattice import Added
 
 # Noisy means by identity, while they live: outputs of `add_noise`.
 _NOISY: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -143,27 +144,42 @@ def initial_noise(plan: Plan, key: Key) -> NoiseState:
     return NoiseState(key, made, clips, no_memory(plan.column, plan.shapes))
 
 
-@draws_in_float64(keeps_types=True)
-def noised(
-    plan: Plan, sums: list[Any], state: NoiseState, steps: int | jax.Array
-) -> tuple[list[Any], NoiseState]:
-    """The noisy means of `clipped_sums`, leaf by leaf, and the state of the next step.
+def noise_of_step(plan: Plan, key: Key, clips: Any = ()) -> tuple[Key, list[Added]]:
+    """The key of the next step, and the noise of this one: one a group, that of counts last.
 
-    steps: of the plan; one program serves plans of any number of them.
+    NumPy draws that of a known key.
     """
-    first_clips, plan = plan.clips, plan.at(state.clips)
-    following, now = jax.random.split(checked_key(state.key, sums, plan))
+    plan = plan.at(clips)
+    following, now = children(key)
     noise, (scales, sizes) = scaled(plan.family, 1.0), plan.drawn
     # Of a vector of ones, in the norm that the noise counts: of all steps that one gradient moves.
     size = (sum(sizes) * len(plan.column)) ** (1.0 / noise.norm)
     ratio = 1.0 / (plan.noise_multiplier * size)
+    return following, lattice.added_to_groups(noise, scales, ratio, now, sizes, plan.release)
+
+
+@draws_in_float64(keeps_types=True)
+def noised(
+    plan: Plan,
+    sums: list[Any],
+    state: NoiseState,
+    steps: int | jax.Array,
+    drawn: tuple[Key, list[Added]] | None = None,
+) -> tuple[list[Any], NoiseState]:
+    """The noisy means of `clipped_sums`, leaf by leaf, and the state of the next step.
+
+    steps: of the plan; one program serves plans of any number of them. drawn: `noise_of_step`, if
+    it was drawn already.
+    """
+    if drawn is None:
+        drawn = noise_of_step(plan, checked_key(state.key, sums, plan), state.clips)
+    (following, groups), first_clips, plan = drawn, plan.clips, plan.at(state.clips)
     if_unfinished = jnp.where(state.made < steps, 1.0, jnp.nan)
-    groups = lattice.added_to_groups(noise, scales, ratio, now, sizes, plan.release)
     clips, memory = state.clips, []
     if plan.clip_quantile is not None:
-        counts, batch = groups.pop().to(sums[-1]), plan.expected_batch
+        counts, batch = groups[-1].to(sums[-1]), plan.expected_batch
         clips = adapted(plan.clips, first_clips, plan.clip_quantile, counts, batch)
-    noisy, ends = [], [0] * len(groups)
+    noisy, ends = [], [0] * len(plan.sizes)
     for index, (group, dtype) in enumerate(zip(plan.members, plan.dtypes, strict=True)):
         start, total = ends[group], sums[index].astype(jnp.float64)
         ends[group] += total.size

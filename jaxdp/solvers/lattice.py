@@ -19,20 +19,20 @@ import numpy as np
 from jax import lax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
 from jaxdp._core.namespace import xp
 from jaxdp._core.tracing import is_tracing
 from jaxdp._core.types import Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise
 from jaxdp.noise.kernels import whole_draws
+from jaxdp.noise.kernels.whole_laws import law_of
 from jaxdp.released import draw_error, require_drawable, size_error, unit_of
 
 # How noise is drawn: from a lattice, or in floating point, which is for research.
 RELEASES = ("lattice", "float")
 # Bits of a noise's scale above the step. chosen: total variation 2^-74 a draw; draws stay exact
 _BITS = 37
-# Known draws of one call of a program. chosen: a third of a millisecond
+# Traced draws of one turn of a loop, each of a scale of its own. chosen: a third of a millisecond
 PART = 256
 # Most draws from one key. measured: they stay in the cache of a CPU, 2^20 took twice as long
 _LONGEST = 2**15
@@ -104,29 +104,19 @@ def whole_noise_error(noise: Noise, draws: int) -> Reals:
 
 
 def drawn(noise: Noise, fine: Reals, key: Key, shape: Shape) -> Reals:
-    """Whole draws, of multiples of `fine`; known ones by one program for all of their numbers."""
-    is_known = checks.all_concrete(noise, fine, key) and not is_tracing()
+    """Whole draws, of multiples of `fine`: known ones by NumPy, traced ones in parts."""
     size = math.prod(shape)
-    if not is_known and size < PART:
+    if size < PART or (checks.all_concrete(noise, fine, key) and not is_tracing()):
         return noise._draw_whole(key, shape, fine)
-    lib: Any = np if is_known else jnp
-    spread = lib.broadcast_to(lib.asarray(fine), shape).reshape(-1)
+    spread = jnp.broadcast_to(fine, shape).reshape(-1)
     parts = -(-size // PART)
-    spread = lib.pad(spread, (0, parts * PART - size), constant_values=1.0).reshape(parts, PART)
-    turns = np.arange(parts, dtype=np.uint32)
-    if is_known:
-        found = [np.asarray(_part(noise, key, *each)) for each in zip(turns, spread, strict=True)]
-    else:
-        found = lax.map(lambda each: _part_of(noise, key, *each), (turns, spread))
-    return lib.reshape(lib.asarray(found), -1)[:size].reshape(shape)
+    spread = jnp.pad(spread, (0, parts * PART - size), constant_values=1.0).reshape(parts, PART)
 
+    def part(each: tuple[jax.Array, Reals]) -> Reals:
+        return noise._draw_whole(jax.random.fold_in(key, each[0]), (PART,), each[1])
 
-def _part_of(noise: Noise, key: Key, turn: Any, fine: Reals) -> Reals:
-    """Whole noise of one part: the program of all known draws, however many there are."""
-    return noise._draw_whole(jax.random.fold_in(key, turn), (PART,), fine)
-
-
-_part = jitted(_part_of)
+    found = lax.map(part, (jnp.arange(parts, dtype=jnp.uint32), spread))
+    return found.reshape(-1)[:size].reshape(shape)
 
 
 def _step(noise: Noise, scale: Reals, ratio: Reals) -> tuple[Reals, Reals]:
@@ -146,7 +136,7 @@ def added_to_groups(
 ) -> list[Added]:
     """`added` of several groups, each with its scale and its number of entries, flat.
 
-    One program draws them all, in parts of one length, of which each is of one group.
+    They are drawn in parts of one length, of which each is of one group; traced ones in a loop.
     """
     require(release, noise)
     if release == "float":
@@ -155,13 +145,17 @@ def added_to_groups(
         zero = jnp.zeros(())
         return [Added(scale * part, zero) for scale, part in zip(scales, parts, strict=True)]
     length = _part_length(sizes)
-    counts = [-(-size // length) for size in sizes]
+    counts = np.array([-(-size // length) for size in sizes])
     steps, fine = _step(noise, scales, ratio)
-    keys = jax.random.split(key, sum(counts))
-    drawn = _drawn(noise, keys, jnp.repeat(fine, np.array(counts)), length)
-    parts = jnp.split(drawn, np.cumsum(counts)[:-1])
+    fine = xp.repeat(fine, counts)
+    if checks.all_concrete(noise, fine, key) and not is_tracing():
+        law = law_of(noise, noise.whole_kind, fine)
+        drawn = whole_draws.draw_rows(jax.random.split(key, len(fine)), law, length)
+    else:
+        drawn = _drawn(noise, jax.random.split(key, len(fine)), fine, length)
+    parts = xp.split(drawn, np.cumsum(counts)[:-1])
     return [
-        Added(jnp.where(scale == 0, 0.0, part.reshape(-1)[:size] * step), step)
+        Added(xp.where(scale == 0, 0.0, part.reshape(-1)[:size] * step), step)
         for part, size, step, scale in zip(parts, sizes, steps, scales, strict=True)
     ]
 

@@ -13,6 +13,9 @@ draw's law is within `ERROR` in total variation of the true one. That of any log
 within it of the law of its log density as float64 computes that: see `CONCAVE_ERROR`.
 Source: Karney, Sampling exactly from the normal distribution, ACM TOMS 2016; Canonne, Kamath &
 Steinke, The discrete Gaussian for differential privacy, NeurIPS 2020.
+
+A known key and law draw the same numbers by NumPy, without a compilation. Many known candidates
+are made by a program that has no 32 digits; NumPy makes those that need them again.
 """
 
 from __future__ import annotations
@@ -21,13 +24,18 @@ import decimal
 import functools
 import itertools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
+from jaxdp._core import checks
+from jaxdp._core.float64 import host_array
+from jaxdp._core.namespace import for_traces, in_kernel, kernel, lax, xp
+from jaxdp._core.precision import opened
+from jaxdp._core.random_key import children, first_children, in_a_batch, known_bits
+from jaxdp._core.tracing import is_tracing
 from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import total_pair
 from jaxdp.noise.kernels.whole_laws import WholeLaw, exp_pair, exponent, exponent_pair
@@ -48,6 +56,11 @@ _BELOW = 2.0**-30
 _BLOCKS = {"normal": 24, "exponential": 140}
 # Number of draws from which on none is padded. chosen: a second of them
 _PADDED = 2**20
+# Known candidates from which on a program makes them. measured: NumPy takes 2 ms for as many, four
+# times as long, and the program .6 s to compile
+_MANY = 2**13
+# Candidates at a time for each of a few draws that wait for their own. chosen: one turn for most
+_AT_ONCE = 8
 # Candidates that one word counts. derived: its bits
 _ROW = 64
 # Whole multiples of it are drawn where there are many. derived: words that ChaCha20 makes at a time
@@ -89,27 +102,41 @@ def draw(key: Key, law: WholeLaw, shape: Shape) -> Reals:
     One law for all of them: candidates are drawn together and those taken are put in a row. A
     batch of laws, of that shape: each draw waits for its own.
     """
-    shape = jnp.broadcast_shapes(shape, law.scale.shape)
-    one = all(jnp.ndim(x) == 0 for x in jax.tree.leaves(law))
+    if not checks.all_concrete(key, law) or is_tracing():
+        with for_traces():
+            return _drawn(key, law, shape, _in_a_row, _one_by_one)
+    with opened(), kernel():
+        return _drawn(key, jax.tree.map(host_array, law), shape, _one_row, _one_by_one_of)
+
+
+def _drawn(key: Key, law: WholeLaw, shape: Shape, in_a_row: Any, one_by_one: Any) -> Reals:
+    """`draw`, by functions of a key, a law or laws, and a number of draws."""
+    shape = np.broadcast_shapes(shape, law.scale.shape)
+    one = all(np.ndim(x) == 0 for x in jax.tree.leaves(law))
     if math.prod(shape) == 0:
-        return jnp.zeros(shape)
-    good = (law.scale > 0) & (law.scale <= LARGEST_UNIT)
-    if law.kind in ("huber", "offset"):
-        good &= (law.alpha > 0) & (law.gamma > 0)
-    if law.bound is not None:
-        good &= law.bound >= 0
-    safe = jax.tree.map(lambda x: jnp.where(good, x, 1.0), law)
+        return xp.zeros(shape)
+    good, safe = _checked(law)
     size = math.prod(shape)
     count = padded_size(size)
     if one:
-        values = _in_a_row(key, safe, count)
+        values = in_a_row(key, safe, count)
     else:
         spread = jax.tree.map(
-            lambda x: jnp.pad(jnp.broadcast_to(x, shape).ravel(), (0, count - size), "edge"), safe
+            lambda x: xp.pad(xp.broadcast_to(x, shape).ravel(), (0, count - size), "edge"), safe
         )
-        values = _one_by_one(key, spread, count)
+        values = one_by_one(key, spread, count)
     values = values[:size].reshape(shape)
-    return jnp.where(good & (values > -jnp.inf), values, jnp.nan)
+    return xp.where(good & (values > -xp.inf), values, xp.nan)
+
+
+def _checked(law: WholeLaw) -> tuple[Bools, WholeLaw]:
+    """Whether a law's parameters are in range, and the law with others where they are not."""
+    good = (law.scale > 0) & (law.scale <= LARGEST_UNIT)
+    if law.kind in ("huber", "offset"):
+        good = good & (law.alpha > 0) & (law.gamma > 0)
+    if law.bound is not None:
+        good = good & (law.bound >= 0)
+    return good, jax.tree.map(lambda x: xp.where(good, x, 1.0), law)
 
 
 def padded_size(size: int) -> int:
@@ -118,15 +145,68 @@ def padded_size(size: int) -> int:
     return padded if padded < _PADDED else size
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _in_a_row(key: Key, law: WholeLaw, count: int) -> Reals:
+def _tried(law: WholeLaw, count: int) -> int:
+    """Candidates of one turn: most turns are the only one."""
     least = int(law.candidates * count + 8.0 * math.sqrt(count))
     row = _ROW if least < 4 * _CHUNK else _CHUNK
-    tried = row * (least // row + 1)
+    return row * (least // row + 1)
 
+
+def draw_rows(keys: jax.Array, laws: WholeLaw, count: int) -> np.ndarray:
+    """Known draws, (keys, count), by a law for each key: what `draw` draws from each, at once."""
+    with opened(), kernel():
+        good, laws = _checked(jax.tree.map(host_array, laws))
+        drawn = _first_turns(keys, laws, _tried(laws, count))
+        rows = []
+        for index, row in enumerate(drawn):
+            taken = row[~np.isnan(row)]
+            if len(taken) < count or np.any(taken == np.inf):
+                law = jax.tree.map(lambda x, index=index: x[index], laws)
+                taken = _known_row(keys[index], law, count)
+            rows.append(taken[:count])
+        return np.where(good[:, None], rows, np.nan)
+
+
+def _one_row(key: Key, law: WholeLaw, count: int) -> np.ndarray:
+    """`draw_rows` of one key."""
+    return draw_rows(in_a_batch(key), jax.tree.map(np.atleast_1d, law), count)[0]
+
+
+def _first_turns(keys: jax.Array, laws: WholeLaw, tried: int) -> Reals:
+    """Candidates of the first turn of each row; infinite where one is to be refined."""
+    first = first_children(keys)
+    if len(keys) * tried >= _MANY:
+        with for_traces():
+            return host_array(_many_turns(first, laws, tried))
+    words = np.moveaxis(known_bits(first, (2, tried)), 1, 0)
+    laws = jax.tree.map(lambda x: x[:, None], laws)
+    return _decided(laws, _parts(words, laws))
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _many_turns(keys: jax.Array, laws: WholeLaw, tried: int) -> Reals:
+    def turn(row: tuple[Key, WholeLaw]) -> Reals:
+        return _decided(row[1], _parts(_bits(row[0], (2, tried)), row[1]))
+
+    return lax.map(turn, (keys, laws))
+
+
+def _known_row(key: Key, law: WholeLaw, count: int) -> np.ndarray:
+    """`_in_a_row` of a known key and law."""
+    taken: list[np.ndarray] = []
+    while sum(map(len, taken)) < count:
+        turn = jax.random.fold_in(key, np.uint32(len(taken)))
+        drawn = np.asarray(_candidates(turn, law, (_tried(law, count),)))
+        taken.append(drawn[~np.isnan(drawn)])
+    return np.concatenate(taken)[:count]
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _in_a_row(key: Key, law: WholeLaw, count: int) -> Reals:
     def fill(state: tuple[Reals, jax.Array, jax.Array]) -> tuple[Reals, jax.Array, jax.Array]:
         values, filled, turn = state
-        drawn = _candidates(jax.random.fold_in(key, turn), law, (tried,))
+        turn_key = jax.random.fold_in(key, turn)
+        drawn = _candidates(turn_key, law, (_tried(law, count),))
         taken = ~jnp.isnan(drawn)
         before, total = _counted(taken)
         places = jnp.where(taken, filled + before, count)
@@ -150,47 +230,60 @@ def _counted(taken: Bools) -> tuple[jax.Array, jax.Array]:
     return ((ends - counts)[:, None] + within).reshape(-1), ends[-1]
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _one_by_one(key: Key, law: WholeLaw, count: int) -> Reals:
-    def fill(state: tuple[Reals, jax.Array]) -> tuple[Reals, jax.Array]:
-        values, turn = state
-        drawn = _candidates(jax.random.fold_in(key, turn), law, (count,))
-        return jnp.where(jnp.isnan(values), drawn, values), turn + 1
+def _one_by_one_of(key: Key, law: WholeLaw, count: int) -> Reals:
+    at_once = _AT_ONCE if _AT_ONCE * count < _MANY else 1
+    law = jax.tree.map(lambda x: x[None], law)
 
-    start = jnp.full(count, jnp.nan), jnp.zeros((), jnp.uint32)
-    return lax.while_loop(lambda state: jnp.any(jnp.isnan(state[0])), fill, start)[0]
+    def fill(state: tuple[Reals, Any]) -> tuple[Reals, Any]:
+        values, turn = state
+        drawn = _candidates(jax.random.fold_in(key, turn), law, (at_once, count))
+        first = xp.argmin(xp.isnan(drawn), axis=0)
+        drawn = xp.take_along_axis(drawn, first[None], axis=0)[0]
+        return xp.where(xp.isnan(values), drawn, values), turn + np.uint32(1)
+
+    start = xp.full(count, xp.nan), xp.zeros((), np.uint32)
+    return lax.while_loop(lambda state: xp.any(xp.isnan(state[0])), fill, start)[0]
+
+
+_one_by_one = jax.jit(_one_by_one_of, static_argnums=2)
+
+
+def _bits(key: Key, shape: Shape) -> Any:
+    """Words of 64 bits; NumPy's if the key is known."""
+    words = jax.random.bits(key, shape, dtype=np.uint64)
+    return np.asarray(words) if in_kernel() else words
 
 
 def _candidates(key: Key, law: WholeLaw, shape: Shape) -> Reals:
     """Signed candidates; NaN where one is refused."""
-    first, second = jax.random.split(key)
-    words = jax.random.bits(first, (2, *shape), dtype=jnp.uint64)
+    first, second = children(key)
+    words = _bits(first, (2, *shape))
     # One array, which XLA makes in one pass.
     known = _decided(law, _parts(words, law))
 
-    def refine(state: tuple[Reals, jax.Array]) -> tuple[Reals, jax.Array]:
+    def refine(state: tuple[Reals, Any]) -> tuple[Reals, Any]:
         # What depends on the turn, which is 1: XLA would compute all else before the loop, and
         # write arrays that are hardly ever needed.
-        again = _parts(words ^ (state[1] - 1).astype(jnp.uint64), law)
+        again = _parts(words ^ (state[1] - np.uint32(1)).astype(np.uint64), law)
         refined = _refined(jax.random.fold_in(second, state[1]), law, again)
-        return _signed(law, again, *refined), jnp.uint32(0)
+        return _signed(law, again, *refined), state[1] - np.uint32(1)
 
     # A loop of one turn at most: under `vmap` a condition would always be computed.
-    start = known, jnp.any(known == jnp.inf).astype(jnp.uint32)
+    start = known, xp.any(known == xp.inf).astype(np.uint32)
     return lax.while_loop(lambda state: state[1] > 0, refine, start)[0]
 
 
-def _parts(words: jax.Array, law: WholeLaw) -> _Parts:
+def _parts(words: Any, law: WholeLaw) -> _Parts:
     """Parts of candidates from two words each, (2, ...)."""
-    sign = jnp.where((words[0] & np.uint64(1)) == 0, 1.0, -1.0)
-    pick = ((words[0] >> np.uint64(1)) & np.uint64(_TOP)).astype(jnp.int32)
-    first_bits = (words[0] >> np.uint64(32)).astype(jnp.float64) * 2.0**-32
-    size = jnp.broadcast_to(jnp.ceil(0.5 * law.scale), pick.shape)
-    count = size.astype(jnp.uint64)
+    sign = xp.where((words[0] & np.uint64(1)) == 0, 1.0, -1.0)
+    pick = ((words[0] >> np.uint64(1)) & np.uint64(_TOP)).astype(xp.int32)
+    first_bits = (words[0] >> np.uint64(32)).astype(xp.float64) * 2.0**-32
+    size = xp.broadcast_to(xp.ceil(0.5 * law.scale), pick.shape)
+    count = size.astype(xp.uint64)
     place = words[1] % count
     # 2^64 less a remainder is a multiple of the count: no place is likelier than another.
     fair = words[1] - place <= np.uint64(2**64 - 1) - (count - np.uint64(1))
-    return _Parts(sign, pick, first_bits, place.astype(jnp.float64), size, fair)
+    return _Parts(sign, pick, first_bits, place.astype(xp.float64), size, fair)
 
 
 def _decided(law: WholeLaw, parts: _Parts) -> Reals:
@@ -199,41 +292,41 @@ def _decided(law: WholeLaw, parts: _Parts) -> Reals:
     -inf, which becomes NaN, where the density is above the one that dominates, or no number.
     """
     high, _ = _thresholds(law.proposal)
-    block, tie = jnp.zeros(parts.pick.shape, jnp.int32), parts.pick == _TOP
+    block, tie = xp.zeros(parts.pick.shape, xp.int32), parts.pick == _TOP
     for threshold in high[high < _TOP].tolist():
-        block += (parts.pick >= threshold).astype(jnp.int32)
-        tie |= parts.pick == threshold
-    block = block.astype(jnp.float64)
+        block = block + (parts.pick >= threshold).astype(xp.int32)
+        tie = tie | (parts.pick == threshold)
+    block = block.astype(xp.float64)
     size = exponent(law, block, parts.place, parts.size)
-    chance = jnp.exp(-size)
+    chance = xp.exp(-size)
     taken = parts.first_bits + 2.0**-32 <= chance * (1.0 - _CERTAIN)
     is_open = ~taken & (parts.first_bits < chance * (1.0 + _CERTAIN)) | tie
-    decided = jnp.where(is_open & parts.fair, jnp.inf, _signed(law, parts, block, taken))
-    return jnp.where(size >= -_BELOW, decided, -jnp.inf) if law.kind == "concave" else decided
+    decided = xp.where(is_open & parts.fair, xp.inf, _signed(law, parts, block, taken))
+    return xp.where(size >= -_BELOW, decided, -xp.inf) if law.kind == "concave" else decided
 
 
 def _signed(law: WholeLaw, parts: _Parts, block: Reals, taken: Bools) -> Reals:
     """Signed numbers of these blocks; NaN for those that are not taken, or do not count."""
     value = block * parts.size + parts.place
-    taken &= parts.fair & ((parts.sign > 0) | (value > 0))
+    taken = taken & parts.fair & ((parts.sign > 0) | (value > 0))
     taken = taken if law.bound is None else taken & (value <= law.bound)
-    return jnp.where(taken, parts.sign * value, jnp.nan)
+    return xp.where(taken, parts.sign * value, xp.nan)
 
 
 def _refined(key: Key, law: WholeLaw, parts: _Parts) -> tuple[Reals, Bools]:
     """Blocks and decisions from 117 more bits and with 32 digits."""
     shape = parts.pick.shape
-    more = jax.random.bits(key, (2, *shape), dtype=jnp.uint64)
-    highs, lows = (jnp.asarray(x) for x in _thresholds(law.proposal))
+    more = _bits(key, (2, *shape))
+    highs, lows = (xp.asarray(x) for x in _thresholds(law.proposal))
 
-    def count_block(index: jax.Array, block: Reals) -> Reals:
+    def count_block(index: Any, block: Reals) -> Reals:
         high, low = highs[index], lows[index]
         reached = (parts.pick > high) | ((parts.pick == high) & (more[0] >= low))
-        return block + reached.astype(jnp.float64)
+        return block + reached.astype(xp.float64)
 
-    block = lax.fori_loop(0, highs.size, count_block, jnp.zeros(shape))
+    block = lax.fori_loop(0, highs.size, count_block, xp.zeros(shape))
     chance = exp_pair(exponent_pair(law, block, parts.place, parts.size))
-    rest = (more[1] >> np.uint64(11)).astype(jnp.float64) * 2.0**-85
+    rest = (more[1] >> np.uint64(11)).astype(xp.float64) * 2.0**-85
     return block, total_pair(chance, -parts.first_bits, -rest).high > 0
 
 
@@ -242,27 +335,27 @@ def uniform_below(key: Key, count: Reals, shape: Shape) -> Reals:
 
     The law is within 2^-88 of the uniform one: a word is unfair with probability 2^-11 at most.
     """
-    size = jnp.broadcast_to(count, (8, *shape)).astype(jnp.uint64)
-    words = jax.random.bits(key, (8, *shape), dtype=jnp.uint64)
+    size = xp.broadcast_to(count, (8, *shape)).astype(xp.uint64)
+    words = _bits(key, (8, *shape))
     rest = words % size
     fair = words - rest <= np.uint64(2**64 - 1) - (size - np.uint64(1))
-    first = jnp.argmax(fair, axis=0)
-    return jnp.take_along_axis(rest, first[None], axis=0)[0].astype(jnp.float64)
+    first = xp.argmax(fair, axis=0)
+    return xp.take_along_axis(rest, first[None], axis=0)[0].astype(xp.float64)
 
 
 def by_weight(key: Key, weights: tuple[int, ...], shape: Shape) -> Reals:
     """Indices of whole weights of any size, drawn by their shares of the sum to 2^-128 each."""
-    high, low = (jnp.asarray(x) for x in _ends(weights))
-    word, rest = jax.random.bits(key, (2, *shape), dtype=jnp.uint64)
+    high, low = (xp.asarray(x) for x in _ends(weights))
+    word, rest = _bits(key, (2, *shape))
 
-    def halve(_: jax.Array, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def halve(_: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
         first, last = ends
         middle = (first + last) // 2
         at, below = high[middle], low[middle]
         reached = (word > at) | ((word == at) & (rest >= below))
-        return jnp.where(reached, middle + 1, first), jnp.where(reached, last, middle)
+        return xp.where(reached, middle + 1, first), xp.where(reached, last, middle)
 
-    start = jnp.zeros(shape, jnp.int32), jnp.full(shape, len(weights) - 1, jnp.int32)
+    start = xp.zeros(shape, xp.int32), xp.full(shape, len(weights) - 1, xp.int32)
     return 1.0 * lax.fori_loop(0, len(weights).bit_length(), halve, start)[0]
 
 

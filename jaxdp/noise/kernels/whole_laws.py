@@ -9,7 +9,6 @@ from __future__ import annotations
 import decimal
 from typing import Any, Literal, final
 
-import jax
 import numpy as np
 
 from jaxdp._core.namespace import lax, xp
@@ -32,7 +31,7 @@ def exp_pair(exponent: Double) -> Double:
     # Not a constant: XLA would take (1 + x) - 1 for x.
     zero, one = xp.zeros_like(high), xp.where(high <= 1.0, 1.0, xp.nan)
 
-    def add_term(index: jax.Array, value: Double) -> Double:
+    def add_term(index: Any, value: Double) -> Double:
         order = Double(one * (_TERMS - index), zero)
         term = divide(product(rest, value), order, xp.ones(high.shape, bool))
         return total_pair(one, term)

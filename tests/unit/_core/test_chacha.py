@@ -97,6 +97,25 @@ def children(key, data):
     )
 
 
+def test_known_words_are_those_of_the_program_and_compile_nothing():
+    key = dp.secure_key()
+    jax.random.key_data(key), jnp.zeros(3)
+    with counted() as compiled:
+        known = [jax.random.bits(key, (37, 5), dtype=f"uint{width}") for width in (8, 64)]
+        known += [jax.random.key_data(jax.random.split(key, (3, 2)))]
+        known += [jax.random.key_data(jax.random.fold_in(key, np.uint32(7)))]
+        two = chacha.known_bits(np.asarray(jax.random.key_data(jax.random.split(key, 2))), (2, 9))
+    assert compiled == []
+    draw = jax.jit(lambda k, width: jax.random.bits(k, (37, 5), f"uint{width}"), static_argnums=1)
+    traced = [draw(key, width) for width in (8, 64)]
+    traced += [jax.jit(lambda k: jax.random.key_data(jax.random.split(k, (3, 2))))(key)]
+    traced += [jax.jit(lambda k: jax.random.key_data(jax.random.fold_in(k, 7)))(key)]
+    for one, other in zip(known, traced, strict=True):
+        np.testing.assert_array_equal(one, other)
+    each = [jax.random.bits(k, (2, 9), dtype=jnp.uint64) for k in jax.random.split(key, 2)]
+    np.testing.assert_array_equal(two, each)
+
+
 def test_calls_outside_of_jit_compile_once():
     children(dp.secure_key(), 0)
     with counted() as compiled:

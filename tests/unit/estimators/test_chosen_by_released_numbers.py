@@ -114,9 +114,10 @@ def test_naive_bayes_narrows_wide_bounds_within_its_budget():
     scores = []
     for epsilon in (0.3, 1.0, 10.0):
         known = {"epsilon": epsilon, "delta": 1e-6, "feature_bounds": (-100, 100)}
-        model = dp.DPNaiveBayes(**known, random_state=0).fit(x, y)
+        models = [dp.DPNaiveBayes(**known, random_state=seed).fit(x, y) for seed in range(7)]
+        scores.append(np.median([each.score(x, y) for each in models]))
+        model = models[0]
         assert float(model.guarantee_.delta(epsilon)) <= 1e-6
-        scores.append(model.score(x, y))
     assert scores[1] > 0.7
     assert scores[2] > 0.85
     assert np.diff(scores).min() > -0.02

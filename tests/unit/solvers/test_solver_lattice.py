@@ -4,9 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from compilations import counted
 
 import jaxdp as dp
 from jaxdp import dpsgd
+from jaxdp._core import chacha
+from jaxdp.noise.kernels import whole_draws
 from jaxdp.solvers import lattice
 
 pytestmark = pytest.mark.float64  # of internal kernels, in arrays of JAX
@@ -50,11 +53,11 @@ def test_the_noise_is_wider_by_what_rounding_moves(monkeypatch):
     """With it, the sensitivity and a step an entry, over the drawn scale, are what is accounted."""
     drawn = []
 
-    def nothing(noise, key, turn, fine):
-        drawn.append(fine[0])
-        return jnp.zeros(fine.shape)
+    def nothing(noise, fine, key, shape):
+        drawn.append(fine)
+        return np.zeros(shape)
 
-    monkeypatch.setattr(lattice, "_part", nothing)
+    monkeypatch.setattr(lattice, "drawn", nothing)
     for scale in (0.7, 1.0, 1e200, 1e-200):
         for ratio in (1e-9, 1e-3, 1.0):
             scale, ratio = jnp.asarray(scale), jnp.asarray(ratio)
@@ -132,6 +135,34 @@ def test_a_noisy_sum_is_on_a_lattice_whatever_the_sum():
     for other in cells[1:]:
         np.testing.assert_array_equal(other, cells[0])
     assert made.sampling_error < 5 * 2.0**-73
+
+
+SECURE = jax.random.key(3, impl=chacha.IMPLEMENTATION)
+
+
+def noise_of_groups(key):
+    """Of two groups, of other scales."""
+    scales = np.array([1.0, 2.7])
+    return [x.noise for x in lattice.added_to_groups(dp.Gaussian(1.0), scales, 0.1, key, (90, 300))]
+
+
+def test_few_known_draws_compile_nothing_and_a_row_is_drawn_again(monkeypatch):
+    with counted() as compiled:
+        few = noise_of_groups(SECURE)
+    assert compiled == []
+    decided = whole_draws._first_turns
+    monkeypatch.setattr(whole_draws, "_first_turns", lambda *x: np.full_like(decided(*x), np.inf))
+    np.testing.assert_array_equal(np.concatenate(noise_of_groups(SECURE)), np.concatenate(few))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("key", [SECURE, KEY], ids=["secure", "threefry"])
+def test_noise_of_a_known_key_is_that_of_the_program(key, monkeypatch):
+    """Drawn by NumPy, and in the program of many."""
+    few, traced = noise_of_groups(key), jax.jit(noise_of_groups)(key)
+    monkeypatch.setattr(whole_draws, "_MANY", 1)
+    for found in (few, noise_of_groups(key)):
+        np.testing.assert_array_equal(np.concatenate(found), np.concatenate(traced))
 
 
 @pytest.mark.parametrize("family", dpsgd.FAMILIES)
