@@ -59,6 +59,11 @@ def secure_key() -> Key:
     return jax.random.wrap_key_data(jax.device_put(words), impl=chacha.IMPLEMENTATION)
 
 
+def seeded_key(seed: int) -> Key:
+    """A key of ChaCha20 that anyone can guess: for tests. Its draws compile nothing."""
+    return jax.random.key(seed, impl=chacha.IMPLEMENTATION)
+
+
 def is_secure(key: jax.Array) -> bool:
     """True if a key's generator is ChaCha20, whether or not its 256 bits are secret."""
     return jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and kind_of(key) == chacha.NAME

@@ -31,13 +31,12 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, dataclass_transform
 
-import jax
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.precision import opened
-from jaxdp._core.random_key import ONE_KEY, secure_key
+from jaxdp._core.random_key import ONE_KEY, secure_key, seeded_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.estimators.names import listed, without_numbers
@@ -181,7 +180,7 @@ class DPEstimator(_base.BaseEstimator):
                 FixedRandomStateWarning,
                 stacklevel=4,
             )
-            return jax.random.key(int(self.random_state))
+            return seeded_key(int(self.random_state))
         if isinstance(self.random_state, np.random.Generator | np.random.BitGenerator):
             raise ValueError(
                 "random_state must be None, for noise of the operating system, or an integer in "

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
+from jaxdp._core.random_key import children
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, estimator, warn_of_few, warn_of_little
 from jaxdp.estimators.bounds import public_bounds, warn_of_bounds
@@ -22,7 +23,7 @@ from jaxdp.solvers import coordinate_descent, moments
 from jaxdp.solvers.blocks import Columns, Units
 from jaxdp.solvers.coordinate_descent import GreedyPlan
 from jaxdp.solvers.coordinate_descent.defaults import DEVIATIONS
-from jaxdp.solvers.measured import Bounded, Measured, measure, split
+from jaxdp.solvers.measured import Bounded, Measured, measure
 from jaxdp.solvers.penalties import L1, L2, Penalty
 from jaxdp.solvers.problems import Smoothness, bounded_smoothness, regression
 
@@ -117,7 +118,7 @@ class LinearModel(DPEstimator):
         classes: np.ndarray | None = None,
     ) -> None:
         """Measure the records once, and fit them by one solver; sets the results."""
-        budget, keys = self._budget(), split(key, 3)
+        budget, keys = self._budget(), children(key, 3)
         if not isinstance(self.fit_intercept, bool | np.bool_):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
         count, width = given.features.shape
@@ -219,7 +220,7 @@ class LinearModel(DPEstimator):
         self, records: Measured, penalty: Penalty, budget: Budget, key: Key
     ) -> Drawn:
         """Results of one release of moments, and its cost, the scales' included."""
-        key, checking_key = split(key, 2)
+        key, checking_key = children(key)
         known = {"intercept": bool(self.fit_intercept), "relation": self.relation}
         noise = self.release if self._is_private() else ""
         made, units = moments.release(records, budget, key, noise=noise, **known), self._units

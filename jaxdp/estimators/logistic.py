@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.random_key import children
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import composed, estimator
 from jaxdp.estimators.linear import LinearModel
@@ -15,7 +16,7 @@ from jaxdp.guarantee.drawn import left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.solvers import lattice, scaling
 from jaxdp.solvers.coordinate_descent.defaults import MOST_PASSES
-from jaxdp.solvers.measured import Bounded, split
+from jaxdp.solvers.measured import Bounded
 from jaxdp.solvers.penalties import L1, L2
 
 _base = checks.extra("sklearn.base", "learn")
@@ -79,7 +80,7 @@ class DPLogisticRegression(_base.ClassifierMixin, LinearModel):
         epsilon, delta = self._part(len(self.classes_), features.shape[1])
         self.estimators_ = []
         # A key each: equal keys would be equal noise.
-        keys = split(self._key(), len(self.classes_))
+        keys = children(self._key(), len(self.classes_))
         for label, key in zip(self.classes_, keys, strict=True):
             own = {"epsilon": epsilon, "delta": delta, "classes": [False, True]}
             own |= {"random_state": None}

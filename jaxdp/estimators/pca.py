@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.neighbours import shift_factor
 from jaxdp._core.precision import opened
+from jaxdp._core.random_key import children
 from jaxdp._core.types import Key
 from jaxdp.estimators.base import DPEstimator, estimator, warn_of_little
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
@@ -88,7 +88,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         warn_of_little(float(plan.row_bound) ** 2 / norm if self._is_private() else np.inf)
         clipped = clip_to_bounds(matrix, lower, upper, "X", self._columns())
         rows = clipped - middle
-        moment_key, mean_key = jax.random.split(self._key())
+        moment_key, mean_key = children(self._key())
         moment = covariance.release(rows, plan, moment_key)
         mean = np.zeros(dimension)
         if share > 0:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
+from jaxdp._core.random_key import children
 from jaxdp._core.types import Key
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
@@ -30,8 +30,6 @@ _DOUBT, _TARGET_DOUBT = 0.25, 2.0
 _TARGET_WEIGHT = 10.0
 # Sampling error of histograms, times e^epsilon, over delta, at most. chosen: the noise is unchanged
 _NARROWING_ERROR = 0.05
-# `jax.random.split`, compiled once: of a secure key it would be compiled in each fit.
-split = jax.jit(jax.random.split, static_argnums=1)
 
 
 class Bounded(NamedTuple):
@@ -182,7 +180,7 @@ def narrowed(
             break
     else:
         return bounds, None, key
-    key, other = split(key, 2)
+    key, other = children(key)
     near, places = bounds.copy(), slice(-of.shape[1], None)
     doubt = np.full(of.shape[1], _DOUBT)
     if targets is not None:

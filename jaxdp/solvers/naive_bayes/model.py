@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.checks import number_of_records
+from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import draws_in_float64
 from jaxdp._core.namespace import xp
-from jaxdp._core.random_key import checked_key
+from jaxdp._core.random_key import checked_key, children
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.solvers.lattice import whole_noise
-from jaxdp.solvers.measured import split
 from jaxdp.solvers.naive_bayes.plan import Plan
 
 # Least variance of z to which uncertain ones shrink. chosen: a tenth of the uniform law's; wine at
@@ -87,7 +85,7 @@ def release(
     codes = matrix[:, categorical].astype(np.int64)
     numbers = matrix[:, continuous]
     counts, tables, sums = _statistics(codes, numbers, classes.astype(np.int64), plan)
-    keys = split(checked_key(key, plan), 3)
+    keys = children(checked_key(key, plan), 3)
     counts = counts + whole_noise(plan.count_noise, keys[0], counts.shape)
     tables = tables + whole_noise(plan.count_noise, keys[1], tables.shape)
     if plan.sum_noise is not None:
@@ -123,24 +121,24 @@ def log_joint(features: ArrayLike, model: Model, plan: Plan) -> Reals:
     return _log_joint(matrix, model, plan)
 
 
-@jax.jit
+@jitted
 def _log_joint(matrix: Reals, model: Model, plan: Plan) -> Reals:
     categorical, continuous = plan.columns
-    total = jnp.broadcast_to(model.log_prior[None], (matrix.shape[0], plan.classes))
+    total = xp.broadcast_to(model.log_prior[None], (matrix.shape[0], plan.classes))
     if categorical.size:
         codes = matrix[:, categorical]
-        most = jnp.asarray(plan.categories)[categorical][None]
-        is_category = (codes == jnp.round(codes)) & (codes >= 0) & (codes < most)
-        columns = jnp.arange(categorical.size)[None]
-        picked = model.log_likelihood[:, columns, jnp.where(is_category, codes, 0).astype(int)]
-        total = total + jnp.sum(jnp.where(is_category[None], picked, 0.0), axis=-1).T
+        most = xp.asarray(plan.categories)[categorical][None]
+        is_category = (codes == xp.round(codes)) & (codes >= 0) & (codes < most)
+        columns = xp.arange(categorical.size)[None]
+        picked = model.log_likelihood[:, columns, xp.where(is_category, codes, 0).astype(int)]
+        total = total + xp.sum(xp.where(is_category[None], picked, 0.0), axis=-1).T
     if continuous.size:
-        numbers = jnp.clip(matrix[:, continuous], plan.lower[None], plan.upper[None])
+        numbers = xp.clip(matrix[:, continuous], plan.lower[None], plan.upper[None])
         # In half widths, as the sums are: densities then do not depend on the columns' units.
         half = 0.5 * (plan.upper - plan.lower)
         gap = (numbers[:, None] - model.means[None]) / half[None, None]
         variances = model.variances[None] / half[None, None] ** 2
-        total = total - 0.5 * jnp.sum(gap**2 / variances + jnp.log(variances), axis=-1)
+        total = total - 0.5 * xp.sum(gap**2 / variances + xp.log(variances), axis=-1)
     return total
 
 
