@@ -45,6 +45,12 @@ def test_a_recipe_names_files_that_are_there(thing):
         assert found, path
 
 
+def test_the_makefile_names_files_that_are_there():
+    paths = re.findall(r"(?:tests|docs)/[\w/]+\.py", (ROOT / "Makefile").read_text())
+    assert len(paths) >= 8
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 def classes_of(folder, base):
     """Final classes of a folder of the package."""
     for path in (ROOT / "jaxdp" / folder).glob("*.py"):
