@@ -18,7 +18,6 @@ from jaxdp.accountant import engines
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, epsilon_width, of_numpy, width
 from jaxdp.accountant.composition import Terms, reversed_where, with_one_gaussian
-from jaxdp.accountant.divergences import is_bad
 from jaxdp.accountant.inverse import Reading, falling, least_epsilon
 from jaxdp.accountant.primitive import answered
 from jaxdp.accountant.runner import StopWhen, once
@@ -114,24 +113,23 @@ def grid_epsilon(terms: Terms, delta: Reals, points: int) -> Reals:
 
 def _falling(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
     """The bounds, with upper ones that do not rise along axes where only `values` change."""
-    is_known = checks.all_concrete(bounds, terms, values)
-    return (_lowered if is_known else _lowered_in_traces)(bounds, terms, values)
-
-
-def _lowered(bounds: LogBounds, terms: Terms, values: Reals) -> LogBounds:
     size = bounds.upper.ndim
     shapes = [(1,) * (size - len(term.shape)) + term.shape for term in terms]
     free = tuple(i for i in range(size) if all(shape[i] == 1 for shape in shapes))
+    if checks.all_concrete(bounds, terms, values):
+        return _lowered(free, bounds, values)
+    # Eager derivatives compile each operation: most need none here.
+    return _lowered_in_traces(free, bounds, values) if free else bounds
+
+
+def _lowered(free: tuple[int, ...], bounds: LogBounds, values: Reals) -> LogBounds:
     upper = xp.asarray(falling(bounds.upper, values, free))
     upper = xp.where(xp.isnan(values), xp.nan, upper)
-    if not checks.all_concrete(terms):
-        # An engine that reads a part of the parameters alone may have answered.
-        upper = xp.where(is_bad(terms), xp.nan, upper)
     return LogBounds(xp.minimum(bounds.lower, upper), upper)
 
 
 # Eager derivatives and maps compile one program.
-_lowered_in_traces = jax.jit(_lowered)
+_lowered_in_traces = jax.jit(_lowered, static_argnums=0)
 
 
 @once

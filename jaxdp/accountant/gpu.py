@@ -17,6 +17,7 @@ from jaxdp._core.types import Bools, Lanes
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import Terms, is_gaussian
+from jaxdp.accountant.divergences import is_bad
 from jaxdp.accountant.steps import Query, Step, directed, goes_on, unknown, worse
 
 # Lanes evaluated side by side by the device. chosen: as many fill `engine.MEMORY`
@@ -63,7 +64,9 @@ def answered(
         else:
             result = _in_packs(query, step, lines, result)
     bounds = worse(result.bounds, query.directions)
-    answer: list[Any] = list(bounds)
+    # An engine may read a part of the parameters alone.
+    upper = xp.where(is_bad(lanes[0]) | xp.isnan(lanes[1]), xp.nan, bounds.upper)
+    answer: list[Any] = [xp.minimum(bounds.lower, upper), upper]
     if any(moving):
         by_leaf = _undirected(query, result, leaves, structure)
         answer = [*answer, *(x for x, moves in zip(by_leaf, moving, strict=True) if moves)]

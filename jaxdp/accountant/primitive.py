@@ -107,7 +107,7 @@ def _laid_out(shape: tuple[int, ...], terms: Terms, values: Lanes) -> tuple[Term
 
 def _shaped(shape: tuple[int, ...], lower: Any, upper: Any) -> LogBounds:
     """The bounds of lanes in the shape of a batch."""
-    return LogBounds(xp.minimum(lower, upper).reshape(shape), upper.reshape(shape))
+    return LogBounds(lower.reshape(shape), upper.reshape(shape))
 
 
 # Eager derivatives and maps compile each as one program.
@@ -147,7 +147,8 @@ def _of_host(
             batch = Batch.of_concrete(*directed(terms, values, query.both))
             bounds = in_turn(steps, query.width, query.directions, batch, stop_when)
             found, slopes = worse(bounds, query.directions), []
-        return [*(found if query.narrowed is None else query.narrowed(lanes, found)), *slopes]
+        lower, upper = found if query.narrowed is None else query.narrowed(lanes, found)
+        return [xp.minimum(lower, upper), upper, *slopes]
 
 
 def _by_device(query: Query, lanes: tuple[Terms, Any]) -> list[Any]:
