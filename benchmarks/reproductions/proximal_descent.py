@@ -25,8 +25,7 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.truncated_laplace import TruncatedLaplace
 from jaxdp.solvers import lattice
-from jaxdp.solvers.coordinate_descent.plan import Plan
-from jaxdp.solvers.coordinate_descent.schedule import sensitivities_of, sequence_of
+from jaxdp.solvers.coordinate_descent.plan import Plan, sensitivities_of, sequence_of
 
 # What `plan` takes; see there.
 NOISES = ("gaussian", "analytic_gaussian", "truncated_laplace", "none")

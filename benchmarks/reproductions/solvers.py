@@ -19,7 +19,7 @@ from benchmarks._tools.measure import RESULTS, write
 from benchmarks._tools.regressions import REGRESSIONS, Regression
 from benchmarks.reproductions import cylinder_bands, sufficient_statistics
 from jaxdp.solvers import Problem, coordinate_descent, coordinate_smoothness, private_smoothness
-from jaxdp.solvers.coordinate_descent.accounting import least_factor
+from jaxdp.solvers.coordinate_descent.plan import least_factor
 
 SEEDS = 20
 EXPONENTS = (0.0, 0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5)

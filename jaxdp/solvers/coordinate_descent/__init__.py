@@ -11,13 +11,13 @@ from jaxdp.solvers.coordinate_descent.defaults import GreedyDefaults as GreedyDe
 from jaxdp.solvers.coordinate_descent.defaults import defaults as defaults
 from jaxdp.solvers.coordinate_descent.defaults import greedy_defaults as greedy_defaults
 from jaxdp.solvers.coordinate_descent.greedy import GreedyPlan as GreedyPlan
+from jaxdp.solvers.coordinate_descent.plan import ALLOCATIONS as ALLOCATIONS
 from jaxdp.solvers.coordinate_descent.plan import ITERATES as ITERATES
+from jaxdp.solvers.coordinate_descent.plan import NOISES as NOISES
+from jaxdp.solvers.coordinate_descent.plan import ORDERS as ORDERS
 from jaxdp.solvers.coordinate_descent.plan import Plan as Plan
 from jaxdp.solvers.coordinate_descent.plan import noiseless_plan as noiseless_plan
 from jaxdp.solvers.coordinate_descent.plan import plan as plan
 from jaxdp.solvers.coordinate_descent.run import NotPrivateTrace as NotPrivateTrace
 from jaxdp.solvers.coordinate_descent.run import run as run
 from jaxdp.solvers.coordinate_descent.run import run_many as run_many
-from jaxdp.solvers.coordinate_descent.schedule import ALLOCATIONS as ALLOCATIONS
-from jaxdp.solvers.coordinate_descent.schedule import NOISES as NOISES
-from jaxdp.solvers.coordinate_descent.schedule import ORDERS as ORDERS

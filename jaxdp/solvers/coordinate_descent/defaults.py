@@ -21,7 +21,7 @@ from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.solvers.coordinate_descent.greedy import SELECTION_SHARE
-from jaxdp.solvers.coordinate_descent.schedule import Schedule
+from jaxdp.solvers.coordinate_descent.plan import Schedule
 
 # Passes at most: with more, ill-conditioned problems gain little for their time. measured:
 # benchmarks/bench_estimators.py, as all below

@@ -16,48 +16,54 @@ Choosing step, clip or passes by looking at results on the records is not covere
 from __future__ import annotations
 
 import dataclasses
+import warnings
+from collections.abc import Callable
 from typing import Any, final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
-from jaxdp._core.neighbours import SOLVER_RELATIONS
+from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.pytree import pytree, static
+from jaxdp._core.random_key import checked_key, key_for
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
-from jaxdp._numeric.elementary import round_up
+from jaxdp._numeric.elementary import ULP, round_up
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.design.allocate import allocation_shape
+from jaxdp.design.calibrate import calibrate
+from jaxdp.design.families import CONTINUOUS as NOISES
+from jaxdp.design.families import scaled
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
+from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.drawn import Drawn, as_drawn, left_for_exact
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
+from jaxdp.guarantee.pure import PureDP
+from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
+from jaxdp.released import require_drawable
 from jaxdp.solvers import lattice
-from jaxdp.solvers.coordinate_descent.accounting import (
-    Spent,
-    composed,
-    least_factor,
-)
 from jaxdp.solvers.coordinate_descent.greedy import GreedyPlan, planned
-from jaxdp.solvers.coordinate_descent.schedule import (
-    ALLOCATIONS,
-    ORDERS,
-    Schedule,
-    noise_of,
-    public_values,
-    scale_shape,
-    sensitivities_of,
-    sequence_of,
-    steps_of,
-    thresholds_of,
-)
 from jaxdp.solvers.penalties import Penalty
 from jaxdp.solvers.problems import Smoothness
 
 # What `plan` takes; see there.
+ORDERS = ("permutation", "cyclic", "iid", "greedy")
+ALLOCATIONS = ("winid", "spr", "inid", "iid")
 ITERATES = ("last", "average")
+
+# Random words of a turn. chosen: few turns sort the coordinates of a plan
+_WORDS = 1024
+
+Schedule = Callable[[jax.Array], jax.Array]
+# Before the first update: on scales or smoothness, by Laplace or by Gaussian noise.
+Spent = PureDP | GDP
 
 
 @final
@@ -110,7 +116,7 @@ class Plan:
 
     @property
     def guarantee(self) -> Drawn:
-        """Guarantee of all updates and `spent`, see `accounting.composed`, as sampled."""
+        """Guarantee of all updates and `spent`, see `composed`, as sampled."""
         ratios = self.ratios
         if isinstance(self.noise, Histogram):
             assert self.noise.certificate is not None
@@ -251,3 +257,176 @@ def noiseless_plan(
         unbounded, xp.zeros_like(curvature), Gaussian(1.0), None,
         None, "last", "replace_one",
     )  # fmt: skip
+
+
+def sensitivities_of(clip: Vector, records: int, relation: str) -> Vector:
+    """Sensitivities of the mean of whole numbers of units.
+
+    Its product with the unit is rounded in float64.
+    """
+    return shift_factor(relation) * clip / records * (1.0 + 2.0 * records * ULP)
+
+
+def public_values(smoothness: Smoothness | ArrayLike, spent: object) -> Vector:
+    """M_j, unless it was computed from the records, or released and `spent` leaves its cost out."""
+    if isinstance(smoothness, Smoothness) and smoothness.origin == "records":
+        raise ValueError(
+            "smoothness was computed from the records and would leak them: use "
+            "bounded_smoothness, private_smoothness, or .as_public() if the values are public"
+        )
+    if isinstance(smoothness, Smoothness) and smoothness.origin == "released" and spent is None:
+        raise ValueError(
+            "spent must be the cost of the released smoothness, the second value of "
+            "private_smoothness, got None; or account for it elsewhere and pass .as_public()"
+        )
+    values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
+    curvature = checks.positive("smoothness", values)
+    if curvature.ndim != 1:
+        raise ValueError(f"smoothness must have shape (p,), got {curvature.shape}")
+    return curvature
+
+
+def steps_of(curvature: Vector, step: ArrayLike | Schedule, passes: int) -> tuple[Vector, Reals]:
+    """step / M_j, and what each pass multiplies it with."""
+    pace = xp.ones(passes)
+    if callable(step):
+        indices: Any = np.arange(passes)
+        values = [step(index) for index in indices]
+        pace, step = checks.positive("step", xp.stack(values)), 1.0
+    step = checks.positive("step", step)
+    largest = xp.max(pace) * step
+    if checks.is_concrete(largest) and bool(np.any(np.asarray(largest) > 1.0)):
+        warnings.warn(
+            "step > 1 exceeds 1 / M_j: a pass may raise the objective, and the variance grows",
+            stacklevel=3,
+        )
+    return step / curvature, pace
+
+
+def thresholds_of(curvature: Vector, clip: ArrayLike) -> Vector:
+    """C_j, as given or C sqrt(M_j / sum M)."""
+    clip = checks.real("clip", clip, 0.0, float(np.finfo(np.float64).max), open_lower=True)
+    if clip.ndim == 0:
+        clip = clip * xp.sqrt(curvature / xp.sum(curvature))
+    if clip.shape != curvature.shape:
+        raise ValueError(f"clip must be a number or have shape {curvature.shape}, got {clip.shape}")
+    return checks.noise_scale("clip of each coordinate", clip)
+
+
+def sequence_of(
+    order: str, passes: int, coordinates: int, updates: int | None, key: Key | None
+) -> Any:
+    """The coordinate of each update, (passes, updates)."""
+    updates = coordinates if updates is None else checks.positive_integer("updates", updates)
+    if order == "cyclic":
+        return (np.arange(passes * updates) % coordinates).reshape(passes, updates)
+    if key is None:
+        raise ValueError(f"key must be given to sample the sequence of order {order!r}")
+    if order == "iid":
+        return jax.random.randint(key_for("order", key), (passes, updates), 0, coordinates)
+    if updates > coordinates:
+        raise ValueError(f"updates must be at most {coordinates} in a permutation, got {updates}")
+    words = _words(checked_key(key), passes * coordinates).reshape(passes, coordinates)
+    # A stable sort: equal words, if any, make the same order by either library.
+    return xp.argsort(words, axis=1, stable=True)[:, :updates]
+
+
+@jax.jit
+def _part(key: Key, turn: jax.Array) -> jax.Array:
+    """Random words of one turn."""
+    return jax.random.bits(jax.random.fold_in(key_for("order", key), turn), (_WORDS,), jnp.uint64)
+
+
+def _words(key: Key, count: int) -> Any:
+    """Random words by which coordinates are sorted; one program makes any number of them."""
+    turns = np.arange(-(-count // _WORDS), dtype=np.uint32)
+    if checks.is_concrete(key):
+        return np.concatenate([np.asarray(_part(key, turn)) for turn in turns])[:count]
+    return lax.map(lambda turn: _part(key, turn), turns).reshape(-1)[:count]
+
+
+def noise_of(noise: str | Noise, release: str) -> Noise:
+    """The noise that the scales multiply, one that can be drawn as `release` says."""
+    if isinstance(noise, str):
+        return noise_of(scaled(checks.one_of("noise", noise, NOISES), 1.0), release)
+    require_drawable(noise, exact=True, reals=True)
+    if not noise.log_concave:
+        raise ValueError(
+            f"noise must be log-concave, so that its largest shift is its worst, got "
+            f"{type(noise).__name__}"
+        )
+    if any(jnp.ndim(leaf) for leaf in jax.tree.leaves(noise)):
+        raise ValueError("noise must have scalar parameters: the plan scales it")
+    lattice.require(release, noise)
+    return noise
+
+
+def scale_shape(
+    allocation: str, sensitivities: Vector, curvature: Vector, penalty: Penalty | None
+) -> Vector:
+    """Scales up to a factor. Many small updates make any noise Gaussian-like: one rule serves."""
+    method = "inid" if allocation == "winid" else allocation
+    weights = xp.ones_like(curvature)
+    if allocation == "winid":
+        added = 0.0 if penalty is None else penalty.curvature
+        weights = 1.0 / (curvature + added)
+    return allocation_shape(2, sensitivities, weights, xp.asarray(2.0), method)
+
+
+def composed(
+    noise: Noise, ratios: Vector, visits: Vector, spent: Spent | None
+) -> GDP | PrivacyLoss:
+    """The guarantee of `visits[j]` updates of ratio sensitivity / scale = `ratios[j]`, and `spent`.
+
+    Each update is a function of the records and of earlier updates, so that adaptive composition
+    holds. Shifts below the largest are covered: the noise is log-concave, or a `Histogram`, whose
+    worst shift is composed. Returns a GDP for Gaussians and a `PrivacyLoss` otherwise. Shapes:
+    ratios (..., p), visits (p,); the result is batched like ratios without its last axis.
+    """
+    if isinstance(noise, Histogram):
+        # One ratio for all, known before tracing: the worst of its shifts is found on the host.
+        total = xp.sum(visits) * privacy_loss(Mechanism(noise, float(ratios[0])))
+    elif isinstance(noise, Gaussian):
+        squares = xp.sum(visits * (ratios / noise.scale) ** 2, axis=-1)
+        gdp = GDP(round_up(xp.sqrt(squares), 4 + visits.size))
+        if spent is None or isinstance(spent, GDP):
+            return gdp if spent is None else gdp + spent
+        total = privacy_loss(gdp)
+    else:
+        total = (visits * privacy_loss(Mechanism(noise, ratios))).sum(axis=-1)
+    return total if spent is None else total + privacy_loss(spent)
+
+
+def least_factor(
+    noise: Noise,
+    relative: Vector,
+    visits: Vector,
+    budget: Budget,
+    spent: Spent | None,
+) -> Reals:
+    """The least c with composed(noise, relative / c, ...) within the budget; inf where none is."""
+    if isinstance(noise, Gaussian) and not isinstance(spent, PureDP):
+        squares = xp.sum(visits * (relative / noise.scale) ** 2)
+        # By more than the sum, and `composed`, round.
+        mu, needed = largest_gdp(budget).mu, round_up(xp.sqrt(squares), 16 + visits.size)
+        if spent is None:
+            return needed / mu
+        mu_left = mu * (1.0 - 8.0 * ULP) - spent.mu
+        return needed / (xp.sqrt(xp.maximum(mu_left, 0.0)) * xp.sqrt(mu + spent.mu))
+    safe, unsafe = _bracket(noise, relative, visits, budget)
+
+    def total(factor: Reals) -> GDP | PrivacyLoss:
+        return composed(noise, relative / factor[..., None], visits, spent)
+
+    return calibrate(total, budget, lower=unsafe, upper=safe)
+
+
+def _bracket(noise: Noise, relative: Vector, visits: Vector, budget: Budget) -> tuple[Reals, Reals]:
+    """A c with which, by a Gaussian or a Laplace as wide, the budget is met; one far below."""
+    unit = xp.sqrt(noise.variance())
+    smallest = xp.sqrt(xp.sum(visits * relative**2)) / unit
+    largest = xp.sum(visits * relative) / unit
+    rates = largest_gdp(budget).mu, largest_laplace_ratio(budget)
+    usable = [xp.where(rate > 0, rate, xp.inf) for rate in rates]
+    safe = xp.maximum(1e4 * largest / xp.minimum(*usable), smallest)
+    return safe, 1e-4 * smallest / xp.maximum(xp.maximum(*rates), 1.0)

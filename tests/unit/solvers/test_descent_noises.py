@@ -6,7 +6,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp.solvers import coordinate_descent as cd
-from jaxdp.solvers.coordinate_descent.accounting import composed, least_factor
+from jaxdp.solvers.coordinate_descent.plan import composed, least_factor
 
 SMALL = dp.Budget(1.0, 20640.0**-2)
 
