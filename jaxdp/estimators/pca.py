@@ -19,8 +19,7 @@ from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.solvers import covariance, lattice
-from jaxdp.solvers.covariance.plan import share_of_mean
-from jaxdp.solvers.covariance.release import shortened
+from jaxdp.solvers.covariance import share_of_mean, shortened
 
 _base = checks.extra("sklearn.base", "learn")
 

@@ -28,7 +28,7 @@ from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.solvers import covariance, lattice, scaling
 from jaxdp.solvers.blocks import Columns, Units
-from jaxdp.solvers.covariance.release import noisy, shortened
+from jaxdp.solvers.covariance import noisy, shortened
 from jaxdp.solvers.measured import Measured
 from jaxdp.solvers.penalties import Penalty
 

@@ -33,7 +33,7 @@ from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.solvers import lattice
 from jaxdp.solvers.blocks import Columns
-from jaxdp.solvers.covariance.plan import share_of_mean
+from jaxdp.solvers.covariance import share_of_mean
 
 # Variance and mean square of the mean that are guessed, in units of half the width. chosen: bounds
 # of three deviations, as a user gives them for standardised columns

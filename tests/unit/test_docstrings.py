@@ -60,13 +60,23 @@ def test_examples_of_a_class(name):
     run_examples(name)
 
 
+# Solvers without a folder.
+OF_ONE_FILE = ("jaxdp.solvers.covariance", "jaxdp.solvers.exponential_mechanism")
+
+
 def exported(module):
-    """Names that a package imports as themselves, in the way of typed packages."""
+    """Names that a package imports as themselves, in the way of typed packages.
+
+    Of a solver without a folder, the functions whose docstring has arguments.
+    """
     path = Path(module.__file__)
     stub = path.with_suffix(".pyi")
     tree = ast.parse((stub if stub.exists() else path).read_text())
+    functions = {x.name: ast.get_docstring(x) for x in tree.body if isinstance(x, ast.FunctionDef)}
     imports = [x for x in ast.walk(tree) if isinstance(x, ast.ImportFrom)]
-    return {alias.name for x in imports for alias in x.names if alias.asname == alias.name}
+    named = {alias.name for x in imports for alias in x.names if alias.asname == alias.name}
+    has_arguments = {name for name, text in functions.items() if "\nArgs:\n" in (text or "")}
+    return named | (has_arguments if module.__name__ in OF_ONE_FILE else set())
 
 
 def public():

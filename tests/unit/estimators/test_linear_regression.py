@@ -19,7 +19,7 @@ from jaxdp.estimators import (
 )
 from jaxdp.estimators.base import warn_of_few
 from jaxdp.solvers import coordinate_descent, covariance, moments
-from jaxdp.solvers.covariance.release import second_moment
+from jaxdp.solvers.covariance import second_moment
 
 pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
 
