@@ -3,9 +3,9 @@
 | composition                                          | first engine            | error stated    |
 |------------------------------------------------------|-------------------------|-----------------|
 | one release; Gaussians, which are one                | its own profile         | 2e-12 (1 + |x|) |
-| every loss on one lattice                            | `grid`, exact           | 1e-10           |
+| every loss on a lattice; all on one: exact           | `grid`                  | 1e-10; 1e-5     |
 | sampled Gaussians, groups too, beside plain ones     | `contour` on `mixtures` | 1e-6, or found  |
-| other losses, 5 and more on different lattices       | `contour` on `laws`     | as found        |
+| other losses                                         | `contour` on `laws`     | as found        |
 
 x is log delta. `TABLE` has the engines of every kind, in order, and the width of a bracket above
 which each of them runs. To add an engine, add a row, and the engine to `_ENGINES`. The choice
@@ -27,7 +27,7 @@ from typing import Any, Literal, TypeAlias
 import jax
 import numpy as np
 
-from jaxdp._core.namespace import kernel, shape_of, xp
+from jaxdp._core.namespace import shape_of, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant import divergences, ends, grid, profile
@@ -41,17 +41,13 @@ from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.contour.shared import CLOSE
 from jaxdp.accountant.runner import by_lanes, by_releases
 from jaxdp.accountant.steps import ALWAYS, Engine, Question, Row, Step, Tangents
-from jaxdp.accountant.window import common_unit
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.noise.structure import Lattice, Smooth
 
 Kind: TypeAlias = Literal[
-    "gaussian", "single", "single lattice", "lattice", "lattices", "mixtures", "smooth", "other"
+    "gaussian", "single", "single lattice", "lattice", "mixtures", "smooth", "other"
 ]
-
-_MANY_LATTICES = 5  # releases from which on a contour is tighter than a grid. measured
-_FEW_POINTS = 2**12  # of a grid on a lattice, where enough. measured: 4,000 responses take 2,000
 
 # Numbers of blocks of a long sum over mixtures, one after the other. chosen
 BLOCKS = (1, 4, 16, 64)
@@ -65,18 +61,16 @@ RARE = Row("number of rare losses", 1e-3)  # narrower: lowers few. measured
 ON_LAWS = Row("laws", levels=LAW_BLOCKS, if_unanswered=True, most_left=MOST_LEFT)
 SHARED_LAWS = Row("shared laws", CLOSE, LAW_BLOCKS, most_left=MOST_LEFT)
 
-# Widths of brackets above which the next engine runs: 1e-8 of a grid with few points, 1e-6 in
-# general, 1e-5 where a grid is rarely tighter (measured), and 1e-3 before engines of 1 s a lane.
+# Widths of brackets above which the next engine runs: 1e-6 in general, 1e-5 where another engine is
+# rarely tighter (measured), and 1e-3 before engines of 1 s a lane.
 TABLE: dict[Kind, tuple[Row, ...]] = {
     "gaussian": (Row("profile"),),
     "single": (Row("profile"), END, Row("divergences", 1e-6)),
     "single lattice": (Row("profile"), END, Row("divergences", 1e-6)),
-    "lattice": (Row("few points"), END, Row("points", 1e-8), Row("divergences", 1e-6)),
-    "lattices": (  # values of one loss share a grid
-        Row("laws", levels=LAW_BLOCKS[2:], fewer_than=4),
-        Row("few points", 1e-5),
+    "lattice": (
+        Row("points"),
         END,
-        Row("points", 1e-5),
+        Row("laws", 1e-5, LAW_BLOCKS[2:]),
         Row("divergences", 1e-5),
     ),
     "mixtures": (
@@ -182,24 +176,10 @@ def _kind_of(terms: Terms) -> Kind:
     """The kind of several releases."""
     singularities = {_singularities_of(term.pair) for term in terms}
     if singularities == {Lattice}:
-        return "lattices" if _have_no_unit(terms) else "lattice"
+        return "lattice"
     if contour.serves(terms):
         return "mixtures"
     return "smooth" if singularities == {Smooth} else "other"
-
-
-def _have_no_unit(terms: Terms) -> bool:
-    """True if a lane has many releases on lattices without a common unit."""
-    if sum(term.count.shape[-1] for term in terms) < _MANY_LATTICES:
-        return False
-    terms = jax.tree.map(np.asarray, terms)
-    with kernel():
-        lattices: Any = [term.pair.singularities() for term in terms]
-        units = [np.where(x.count > 0, y.unit, 0.0) for x, y in zip(terms, lattices, strict=True)]
-        shape = np.broadcast_shapes(*(x.shape[:-1] for x in units))
-        lanes = [np.broadcast_to(x, (*shape, x.shape[-1])) for x in units]
-        unit = np.concatenate(lanes, axis=-1).reshape(-1, sum(x.shape[-1] for x in units))
-        return not all(common_unit(row, row > 0)[1] for row in np.unique(unit, axis=0))
 
 
 def _singularities_of(pair: DominatingPair) -> type:
@@ -274,7 +254,6 @@ _ENGINES: dict[str, dict[Question, Engine]] = {
     },
     "divergences": _both(divergences.engine),
     "divergences of ranges": _both(_of_bounded_ranges),
-    "few points": _on_grid(_FEW_POINTS),
     "points": _on_grid(grid.POINTS),
     "shared mixtures": _both(partial(values_of_a_loss.engine, way=values_of_a_loss.MIXTURES)),
     "shared laws": _both(partial(values_of_a_loss.engine, way=values_of_a_loss.LAWS)),

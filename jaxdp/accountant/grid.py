@@ -39,12 +39,23 @@ from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.convolution import Total
 from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.tables import Table
-from jaxdp.accountant.window import LOG_TILTS, cumulants, joined, plan_of, total
+from jaxdp.accountant.window import (
+    FILL,
+    LOG_TILTS,
+    common_unit,
+    cumulants,
+    joined,
+    plan_of,
+    total,
+)
 from jaxdp.dominating_pair.base import log_of_infinite
 
 POINTS = 2**16  # of the grid. chosen: 1e-5 of log delta for a few releases
 MANY = 500.0  # different releases from which on a grid has 4 times as many points. chosen
-TRIED, ROUNDS = 24, 6  # of a search for the best tilt. chosen: each round is 11 times finer
+LATTICES = 64.0  # releases on different lattices for which 4 times as many are 4e-6 wide. measured
+SEVERAL = 16.0  # different sampled releases from which on it has twice as many. chosen
+FEWEST = 2**8  # points on a lattice, where all losses of the window fit. chosen
+TRIED, ROUNDS = 24, 3  # of a search for the best tilt. chosen: each round is 11 times finer
 SLACK = 3e-7  # of log delta at epsilon. measured: upper bounds of two plans differ by 1e-7
 LATTICE_SLACK = 2e-10  # the same on a lattice. measured: 1e-11
 LEAST = -1e4  # log delta in place of log 0. chosen: below the logarithm of any double
@@ -96,9 +107,28 @@ def _known(solve: Callable[..., LogBounds], terms: Terms, table: Table, values: 
 
 def _total(points: int, terms: Terms, table: Table, facts: Table, epsilon: Any) -> Total:
     """The total of a composition, planned for an epsilon."""
-    if points == POINTS and table.used > MANY:
-        points = 4 * points
-    return Total(terms, table, plan_of(facts, epsilon, points), points)
+    is_chosen = points == POINTS
+    if is_chosen:
+        points = _points_of(facts)
+    plan = plan_of(facts, epsilon, points)
+    if is_chosen and np.all(plan.exact | (facts.number == 0)):
+        longest = max((plan.high - plan.low) / plan.step, np.max(plan.below + plan.above))
+        points = min(points, max(1 << int(longest / FILL).bit_length(), FEWEST))
+    return Total(terms, table, plan, points)
+
+
+def _points_of(facts: Table) -> int:
+    """Number of points of the grid of a composition."""
+    is_used = facts.number > 0
+    if np.all(facts.lattice | ~is_used):
+        if common_unit(facts.spacing, is_used & (facts.spacing > 0))[1]:
+            return POINTS
+        releases = np.sum(facts.number) / LATTICES
+        return POINTS << int(np.clip(2.75 + 0.5 * np.log2(releases), 2, 4))
+    if facts.used > MANY:
+        return 4 * POINTS
+    is_sampled = np.any(is_used & (facts.log_missed > -np.inf))
+    return 2 * POINTS if is_sampled and facts.used > SEVERAL else POINTS
 
 
 def _log_bounds(points: int, terms: Terms, table: Table, epsilon: Any) -> LogBounds:
@@ -120,7 +150,9 @@ def _epsilon_bounds(points: int, terms: Terms, table: Table, delta: Any) -> LogB
         return found._replace(upper=found.upper + slack)
 
     most: Any = np.full(delta.shape, of.end)
-    return inverse.epsilon_bounds(read, goal, np.minimum(guess, most), most)
+    bounds = inverse.epsilon_bounds(read, goal, np.minimum(guess, most), most)
+    never = goal < of.log_infinite - of.infinite_rounding
+    return bounds._replace(lower=np.where(never, np.inf, bounds.lower))
 
 
 def chernoff_epsilon(facts: Table, delta: Any) -> Any:

@@ -5,7 +5,7 @@ have the profile sum p_i (1 - x / x_i)_+, x_i = e^(l_i), whose slope changes by 
 Chords through the values at the grid points ("connect the dots") lie above D. They are the profile
 of U = L + N, where E[e^-N | L] = 1 and N takes two values one step apart. This is an upper bound.
 The coupling changes little, so it gives a lower bound too (see `grid`). Losses that lie on the grid
-stay there.
+stay there. Losses of a lattice are found on a grid of its unit, and then put on the common one.
 
 Values: D = (1 - x)_+ + T(x), where only T, accurate to full relative precision on both sides of x =
 1, is differenced. Rounding can leave slopes that do not fall. Each is raised to the largest slope
@@ -34,6 +34,7 @@ from jaxdp.dominating_pair.base import DominatingPair
 
 PROFILE = 2e-12  # relative error of a profile, over 1 + |log delta|. derived: the pair's contract
 ON_GRID = 4.0 * FITS  # distance of a loss from its grid point that counts as 0. chosen
+PLACED = 8.0 * ULP  # error of a loss's place between two points. derived: some roundings
 NEGLIGIBLE = 1e-18  # tilted mass, over the largest, whose place does not matter. chosen
 
 
@@ -53,7 +54,7 @@ class Grid(NamedTuple):
     """Losses base + step i, i < points; masses there are multiplied by e^(tilt l - log_norm)."""
 
     base: Any  # (R, 1)
-    step: Any
+    step: Any  # (R, 1)
     tilt: Any
     log_norm: Any  # (R, 1)
     zero: int  # of the first loss that is not below 0
@@ -61,10 +62,14 @@ class Grid(NamedTuple):
 
     @property
     def loss(self) -> Any:
-        """The losses (R, points); rounding changes no sign."""
-        index = np.arange(1.0 * self.points)
-        loss = self.base + self.step * index
-        return np.where(index < self.zero, np.minimum(loss, 0.0), np.maximum(loss, 0.0))
+        """The losses (R, points)."""
+        return self.loss_at(slice(None), np.arange(self.points))
+
+    def loss_at(self, rows: Any, columns: Any) -> Any:
+        """The losses at some points; rounding changes no sign."""
+        row = slice(None) if isinstance(rows, slice) else 0
+        loss = self.base[rows, row] + self.step[rows, row] * columns
+        return np.where(columns < self.zero, np.minimum(loss, 0.0), np.maximum(loss, 0.0))
 
 
 class Masses(NamedTuple):
@@ -78,8 +83,8 @@ class Masses(NamedTuple):
     below: Any  # tilted mass that was moved up to the first point
     rounding: Any  # of the tilted profile: how far it can lie below the true one
     excess: Any  # of the tilted profile: how far it can lie above the true chords
-    shared: Any  # for losses on the grid: tilted mass that rounding moved by a step
-    misplacement: Any  # for losses on the grid: largest distance of a relevant loss from it
+    shared: Any  # of losses on a grid: tilted mass that rounding moved by a step
+    misplacement: Any  # of losses on a grid: largest distance of a relevant loss from it
 
 
 def facts_of(table: Table) -> Facts:
@@ -176,10 +181,10 @@ def _settled(slope: Any, cell: int, fall: Any) -> Any:
     # On the left, the least of the sizes from a cell to `cell`; on the right, the greatest after.
     left, right = slice(0, cell), slice(cell + 1, None)
     for part, sign in ((left, -1.0), (right, 1.0)):
-        key = sign * (np.log(np.maximum(sign * slope[:, part], 0.0)) - change[part])
+        key = sign * (np.log(np.maximum(sign * slope[:, part], 0.0)) - change[:, part])
         best = _greatest_after(key)
         moves = best > key
-        moved = sign * np.exp(sign * best + change[part], where=moves, out=np.zeros_like(key))
+        moved = sign * np.exp(sign * best + change[:, part], where=moves, out=np.zeros_like(key))
         least = slope[:, part] if sign > 0 else np.minimum(slope[:, part], 0.0)
         found[:, part] = np.where(moves, moved, least)
     return found
@@ -195,8 +200,11 @@ def _kink(grid: Grid, cell: int, log_finite: Any) -> Any:
     return np.concatenate(both, axis=1)
 
 
-def masses_of(pair: DominatingPair, facts: Facts, grid: Grid) -> Masses:
-    """The masses of releases, with parameters of the shape (R, 1); every grid begins below 0."""
+def masses_of(pair: DominatingPair, facts: Facts, grid: Grid, exact: Any) -> Masses:
+    """The masses of releases, with parameters of the shape (R, 1); every grid begins below 0.
+
+    Losses of `exact` releases (R,) lie on the grid.
+    """
     loss = grid.loss
     value, relative, log_last = _values_of(pair, facts, grid, loss)
     growth = np.exp(grid.tilt * grid.step)
@@ -209,8 +217,9 @@ def masses_of(pair: DominatingPair, facts: Facts, grid: Grid) -> Masses:
     kink = _kink(grid, cell, facts.log_finite)
     mass = before - slope
     mass[:, cell : cell + 2] += kink
-    # Beyond the last node of a bounded loss there are only rounding errors.
-    is_beyond = loss > facts.last_loss - facts.drift + 2.0 * grid.step
+    # Beyond both ends of a bounded loss there are only rounding errors.
+    room, finite = np.where(exact[:, None], 0.5, 2.0) * grid.step, loss + facts.drift
+    is_beyond = (finite > facts.last_loss + room) | (finite < -facts.smallest - room)
     kept = np.where(is_beyond, 0.0, np.maximum(mass, 0.0))
     clipped = np.sum(np.where(is_beyond, np.abs(mass), np.maximum(-mass, 0.0)), axis=1)
     mass, total = kept, np.sum(kept, axis=1)
@@ -218,7 +227,7 @@ def masses_of(pair: DominatingPair, facts: Facts, grid: Grid) -> Masses:
     size = np.abs(loss) + np.abs(facts.drift)
     # The value was taken at a loss with an error of one or two roundings, times the slope.
     excess = np.max(value * np.minimum(relative, 1.0) + 16.0 * ULP * size * steep, axis=1)
-    excess = excess + raised * np.expm1(grid.step)
+    excess = excess + raised * np.expm1(grid.step[:, 0])
     rounding = 4.0 * ULP * np.sum(value > 0, axis=1) * np.max(value, axis=1)
     log_norm = grid.log_norm[:, 0]
     blur = 16.0 * np.sum(steep, axis=1)
@@ -233,6 +242,57 @@ def masses_of(pair: DominatingPair, facts: Facts, grid: Grid) -> Masses:
         below=mass[:, 0] / total,
         rounding=rounding / total,
         excess=(excess + rounding) / total,
-        shared=ON_GRID * np.sum(mass * size, axis=1) * (1.0 + growth) / grid.step / total,
-        misplacement=ON_GRID * np.max(size, axis=1, where=matters, initial=0.0),
+        shared=exact * _shared(grid, ON_GRID * np.sum(mass * size, axis=1) / total),
+        misplacement=exact * ON_GRID * np.max(size, axis=1, where=matters, initial=0.0),
+    )
+
+
+def _shared(grid: Grid, off: Any) -> Any:
+    """Tilted mass that errors of places, `off` over the mass, move by a step."""
+    step = grid.step[:, 0]
+    return off * (1.0 + np.exp(grid.tilt * step)) / step
+
+
+def regridded(masses: Masses, own: Grid, grid: Grid) -> Masses:
+    """The chord law on `grid` of masses at losses on grids of their own.
+
+    Each mass goes to both neighbours of its loss l, such that the sum of e^-l remains. Losses are
+    raised by their rounding first. Masses below `grid` move up to its first point, and of those
+    above it the part that its last point cannot hold counts as infinite.
+    """
+    count, points = len(grid.base), grid.points
+    rows, columns = np.nonzero(masses.value > 0)
+    mass, loss = masses.value[rows, columns], own.loss_at(rows, columns)
+    base, step = grid.base[rows, 0], grid.step[rows, 0]
+    size = np.abs(loss) + np.abs(base)
+    loss = loss + 4.0 * ULP * size
+    cell = np.clip(np.floor((loss - base) / step), 0, points - 2).astype(int)
+    into = loss - (base + step * cell)
+    inside = np.clip(into, 0.0, step)
+    up = np.expm1(-inside) / np.expm1(-step)
+    is_above = into > step
+    each, log_infinite, log_beyond = mass, masses.log_infinite, masses.log_beyond
+    mass = mass * np.where(is_above, np.exp(inside - into), 1.0)
+    if is_above.any():
+        scale = np.exp(masses.log_norm[rows] - grid.tilt * loss, where=is_above, out=0.0 * loss)
+        beyond, kept = (np.bincount(rows, x * scale, count) for x in (each, mass))
+        log_beyond = np.logaddexp(log_beyond, np.log(beyond))
+        log_infinite = np.logaddexp(log_infinite, np.log(beyond - kept))
+    at = rows * points + cell
+    value = np.bincount(at, mass * (1.0 - up) * np.exp(-grid.tilt * into), count * points)
+    value += np.bincount(at + 1, mass * up * np.exp(grid.tilt * (step - into)), count * points)
+    value = value.reshape(count, points)
+    total, growth = np.sum(value, axis=1), np.exp(grid.tilt * grid.step[:, 0])
+    mean_size = np.bincount(rows, each * size, count)
+    most = growth / np.minimum(total, 1.0)
+    return masses._replace(
+        value=value / total[:, None],
+        log_norm=masses.log_norm + np.log(total),
+        log_infinite=log_infinite,
+        log_beyond=log_beyond,
+        blur=most * (masses.blur + 64.0 * ULP),
+        below=most * masses.below + value[:, 0] / total,
+        rounding=most * masses.rounding,
+        excess=most * masses.excess,
+        shared=most * (masses.shared + _shared(grid, PLACED * mean_size)),
     )

@@ -140,7 +140,7 @@ def _of_host(
     size = query.directions * values.shape[0]
     with kernel():
         steps = query.on_host(terms)
-        steps = tuple(s for s in steps if s.row.more_than < size < s.row.fewer_than)
+        steps = tuple(s for s in steps if s.row.more_than < size)
         if any(moving):
             found, slopes = derivatives.answered(query, steps, moving, lanes)
         else:

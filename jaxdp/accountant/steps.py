@@ -50,7 +50,6 @@ class Row(NamedTuple):
     above: float = 0.0  # width of a bracket above which it runs
     levels: tuple[int, ...] = (1,)  # efforts, one after the other while a bracket is wide
     more_than: int = 0  # it runs only for batches of more lanes
-    fewer_than: float = np.inf  # and of fewer
     if_unanswered: bool = False  # it skips lanes with a lower bound from the first step
     # A lane goes to the next level if the last one left at most this share of its bracket.
     most_left: float = np.inf

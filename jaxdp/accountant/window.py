@@ -24,7 +24,7 @@ from jaxdp.accountant.tables import Table
 
 LOG_TILTS = (-23.0, 50.0)  # log of the range of tilts searched. chosen: all that a float64 may need
 BISECTIONS = 40  # of log tilt. derived: 73 / 2^40 is 1e-10
-OUTSIDE = 42.0  # -log of the tilted mass outside of a window. derived: below rounding, 2e-16
+OUTSIDE = 36.0  # -log of the tilted mass outside of a window. derived: 2e-16, as rounding
 ORDERS = 49  # Chernoff orders for windows. chosen: half octaves
 LOWEST_ORDER = -16.0  # in half octaves, of sqrt(2 OUTSIDE) / deviation. chosen: heavy tails
 SPARE = 1.25  # growth of the step that its own chords may cause. chosen
@@ -32,7 +32,9 @@ FILL = 0.98  # largest share of the points that a window fills. chosen
 MARGIN = 4.0  # free steps at either end. chosen
 ONE_LOSS = 1e-12  # difference of nodes of one loss, over 1 + its size. measured: rounding, 1e-13
 SMALL = 1e-4  # largest difference of such nodes, over the deviation. chosen
+MOST_NODES = 512  # of a release. chosen: a tenth of a deviation apart
 GROWTH = 10.0  # log growth of tilted masses per unit. chosen: few ulps move a step
+OWN = 2.0  # steps between losses of a lattice whose masses are found on it first. chosen
 LEAST_PARTS = 4.0  # least number of steps between aligned atoms. chosen
 LARGEST_PART = 1000  # largest divisor of the largest unit that is tried as common unit. chosen
 FITS = 3e-15  # relative distance of a unit from a whole multiple. chosen: rounding of units
@@ -48,6 +50,7 @@ class Plan(NamedTuple):
     below: Any  # (F,): whole numbers of points below a loss of 0, and from it on
     above: Any
     exact: Any  # (F,): True where the losses lie on the grid
+    own: Any  # (F,): step of the grid on which a release's masses are found first, at least `step`
     low: Any  # window of the tilted total; `high`: its upper end
     high: Any
     order_low: Any
@@ -61,17 +64,20 @@ def total(counts: Any, values: Any) -> Any:
 
 
 def joined(table: Table) -> Table:
-    """The table with neighbouring nodes of one loss as one, as in a tail of constant loss."""
+    """The table with some neighbouring nodes as one: of one loss, as in a tail, or of too many."""
     loss, mass = table.law.loss, np.exp(table.law.log_mass)
     mean = np.sum(mass * loss, axis=-1, keepdims=True)
     deviation = np.sqrt(np.sum(mass * (loss - mean) ** 2, axis=-1, keepdims=True))
     apart = np.minimum(ONE_LOSS * (1.0 + np.abs(loss)), SMALL * deviation)
     is_first = ~(np.abs(np.diff(loss, axis=-1, prepend=np.nan)) <= apart)
-    starts = np.flatnonzero(is_first)
-    rows, places = starts // loss.shape[-1], np.cumsum(is_first, axis=-1).ravel()[starts] - 1
-    losses, masses = np.zeros((2, len(loss), 1 + np.max(places)))
-    losses[rows, places] = loss.ravel()[starts]
-    masses[rows, places] = np.add.reduceat(mass.ravel(), starts)
+    places = np.cumsum(is_first, axis=-1) - 1
+    parts = -(-(1 + places[:, -1:]) // MOST_NODES)
+    starts = np.flatnonzero(is_first & (places % parts == 0))
+    at = starts // loss.shape[-1], (places // parts).ravel()[starts]
+    losses, masses = np.zeros((2, len(loss), 1 + np.max(at[1])))
+    masses[at] = np.add.reduceat(mass.ravel(), starts)
+    means = np.add.reduceat((mass * loss).ravel(), starts) / masses[at]
+    losses[at] = np.where(masses[at] > 0, means, loss.ravel()[starts])
     return table._replace(law=table.law._replace(loss=losses, log_mass=np.log(masses)))
 
 
@@ -173,6 +179,7 @@ def plan_of(facts: Table, epsilon: Any, points: int) -> Plan:
     step, exact = _step(facts, least_step, np.maximum(wide_step, least_step))
     total_window = window(step)
     below, above = (np.ceil(np.abs(x) / step + MARGIN).astype(int) for x in single)
+    is_own = facts.lattice & (facts.spacing >= OWN * step) & (tilt * facts.spacing <= GROWTH)
     return Plan(
         tilt,
         np.exp(-conversion_entropy(tilt)),
@@ -181,6 +188,7 @@ def plan_of(facts: Table, epsilon: Any, points: int) -> Plan:
         below,
         above,
         exact,
+        np.where(is_own, facts.spacing, step),
         total_window.low - MARGIN * step,
         total_window.high + MARGIN * step,
         total_window.order_low,
