@@ -15,8 +15,7 @@ from jaxdp.cli.base import check_writable, library
 from jaxdp.cli.ledgers import in_words
 from jaxdp.tables.cells import UNITS, cells_of
 from jaxdp.tables.fields import LARGEST, LARGEST_LEVEL, number_of, one_of
-from jaxdp.tables.labels import normal, number_in
-from jaxdp.tables.missing import DROP
+from jaxdp.tables.labels import DROP, normal, number_in
 
 T = TypeVar("T")
 # Whole numbers are written without a point.

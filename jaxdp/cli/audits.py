@@ -11,8 +11,7 @@ import typer
 
 from jaxdp.cli.base import AsJson, check, exit_on_error, library, show, with_options, wrapped
 from jaxdp.cli.record_files import Dialect, Records, require_names
-from jaxdp.tables.labels import normal
-from jaxdp.tables.missing import as_double, is_missing
+from jaxdp.tables.labels import as_double, is_missing, normal
 
 # delta of the test of a claim at every delta. chosen: the column of the table in docs/audit.md that
 # refutes half of the noise most often from 1,000 and 4,000 outputs

@@ -7,31 +7,364 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+import operator
+from collections.abc import Hashable
+from typing import Any, TypeAlias
 
+import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.neighbours import Relation
+from jaxdp._core.neighbours import NEIGHBOURS, Relation
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import ArrayLike
-from jaxdp.composition.privacy_loss import PrivacyLoss
+from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
+from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
+from jaxdp.dominating_pair.known_guarantee import RandomisedResponse
+from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.conversions import to_rdp
+from jaxdp.guarantee.gaussian_dp import tree_sensitivity
+from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.guarantee.renyi import ZCDP
-from jaxdp.interop.dp_events import (
-    Counts,
-    UnsupportedError,
-    add,
-    collect,
-    costs_everything,
-    loss_of,
-    relation_of,
-)
+from jaxdp.mechanism import Mechanism
+from jaxdp.noise.discrete_gaussian import DiscreteGaussian
+from jaxdp.noise.discrete_laplace import DiscreteLaplace
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.laplace import Laplace
+from jaxdp.sampling.base import Scheme
+from jaxdp.sampling.poisson import Poisson
+from jaxdp.sampling.truncated import TruncatedPoisson
+from jaxdp.sampling.without_replacement import WithoutReplacement
 
 # Orders at which other losses are added to zCDP. measured: log delta is at most 10 % above that of
 # all orders, on 229 random sampled Gaussians with zCDP
 _ORDERS = 1.0 + np.concatenate([np.logspace(-3.0, 5.0, 161), np.logspace(6.0, 12.0, 7)])
+# Things with their counts, by structure and parameters.
+Counts: TypeAlias = dict[Hashable, tuple[Any, float]]
+
+
+@functools.cache
+def everything() -> ApproxDP:
+    """The guarantee of an event that costs everything."""
+    return ApproxDP(0.0, 1.0)
+
+
+class UnsupportedError(Exception):
+    """An event that cannot be accounted for, and why."""
+
+    def __init__(self, event: Any, reason: str):
+        super().__init__(reason)
+        self.event, self.reason = event, reason
+
+
+def add(counts: Counts, item: Any, count: float | int) -> None:
+    """Add `count` times an item."""
+    key = key_of(item)
+    counts[key] = item, counts.get(key, (item, 0.0))[1] + count
+
+
+def costs_everything(counts: Counts) -> bool:
+    """True if an event that costs everything was counted."""
+    return key_of(everything()) in counts
+
+
+def loss_of(counts: Counts) -> PrivacyLoss:
+    """The privacy loss of all items: one batch for every structure, summed."""
+    batches: dict[Any, list[tuple[float, ...]]] = {}
+    for item, count in counts.values():
+        structure, parameters = key_of(item)
+        batches.setdefault(structure, []).append((count, *parameters))
+    losses = []
+    for structure, rows in batches.items():
+        numbers, *columns = np.array(rows).T
+        loss = (numbers * privacy_loss(jax.tree.unflatten(structure, columns))).sum()
+        # A record that adds nothing is the special one: both directions count.
+        zeroed = loss.relation == "zero_out"
+        losses.append(PrivacyLoss(loss.terms, "add_remove") if zeroed else loss)
+    return functools.reduce(operator.add, losses)
+
+
+def relation_of(neighboring_relation: Any) -> Relation:
+    """Our name of a relation of dp_accounting."""
+    for name, neighbours in NEIGHBOURS.items():
+        if neighbours.alias == neighboring_relation.name:
+            return name
+    raise ValueError(f"neighboring_relation must be a known one, got {neighboring_relation}")
+
+
+def key_of(item: Any) -> tuple[Any, tuple[float, ...]]:
+    """Structure and parameters of an item."""
+    leaves, structure = jax.tree.flatten(item)
+    return structure, tuple(map(float, leaves))
+
+
+def name_of(event: Any) -> str:
+    """The name of an event's class, or of its base class in dp_accounting."""
+    names = (
+        x.__name__
+        for x in type(event).__mro__
+        if x.__module__.startswith("dp_accounting") and x.__name__ != "DpEvent"
+    )
+    return next(names, type(event).__name__)
+
+
+def holds_non_private(event: Any) -> bool:
+    """True if the event is or holds a NonPrivateDpEvent."""
+    if name_of(event) == "NonPrivateDpEvent":
+        return True
+    parts = getattr(event, "events", None) or [getattr(event, "event", None)]
+    return any(part is not None and holds_non_private(part) for part in parts)
+
+
+# Largest sensitivity of a mixture. chosen: no quotient overflows
+_LARGEST = 1e150
+# Error of the sum of a mixture's probabilities. chosen: far above the rounding of a sum
+_SUM_ERROR = 1e-9
+# Factors that round up and down. derived: a few operations of half an ulp each
+_UP, _DOWN = 1.0 + 1e-15, 1.0 - 1e-15
+
+
+def collect(event: Any, relation: Relation, count: float | int, counts: Counts) -> None:
+    """Add `count` times the mechanisms of `event` to `counts`; `ValueError` for bad parameters."""
+    if not (count >= 0 and float(count).is_integer()):
+        raise ValueError(f"count must be whole and not negative, got {count}")
+    match name_of(event):
+        case "SelfComposedDpEvent":
+            # The count of the event is checked on its own: two negative ones are no count.
+            inner: Counts = {}
+            collect(event.event, relation, event.count, inner)
+            for item, repeats in inner.values():
+                add(counts, item, count * repeats)
+        case "ComposedDpEvent":
+            for part in event.events:
+                collect(part, relation, count, counts)
+        case "PoissonSampledDpEvent" if event.sampling_probability == 1:
+            collect(event.event, relation, count, counts)
+        case _:
+            item = _mechanism(event, relation)
+            if item is not None and count > 0:
+                add(counts, item, count)
+
+
+def _mechanism(event: Any, relation: Relation) -> Any:
+    """The mechanism or guarantee of a single event, None for no release."""
+    moves = NEIGHBOURS[relation].factor
+    match name_of(event):
+        case "NoOpDpEvent":
+            return None
+        case "NonPrivateDpEvent":
+            return everything()
+        case "GaussianDpEvent":
+            return _noisy(Gaussian, event.noise_multiplier, moves)
+        case "LaplaceDpEvent":
+            return _noisy(Laplace, event.noise_multiplier, moves)
+        case "DiscreteLaplaceDpEvent":
+            return _discrete_laplace(event, moves)
+        case "DiscreteGaussianDpEvent":
+            return _discrete_gaussian(event, moves)
+        case "MixtureOfGaussiansDpEvent":
+            return _mixture(event, relation)
+        case "RandomizedResponseDpEvent":
+            return _response(event, relation)
+        case "ExponentialMechanismDpEvent":
+            return ExponentialMechanism(event.epsilon)
+        case "PermuteAndFlipDpEvent":
+            return PureDP(event.epsilon)
+        case "EpsilonDeltaDpEvent":
+            return ApproxDP(event.epsilon, event.delta)
+        case "ZCDpEvent":
+            xi, rho = _number("xi", event.xi), _number("rho", event.rho)
+            if math.inf in (xi, rho):
+                return everything()
+            return ZCDP(xi, rho) if max(xi, rho) > 0 else None
+        case "TruncatedSubsampledGaussianDpEvent":
+            return _truncated(event, relation)
+        case "SampledWithoutReplacementDpEvent":
+            return _without_replacement(event, relation)
+        case "SingleEpochTreeAggregationDpEvent":
+            if relation == "add_remove":
+                # A record moves all that follow.
+                raise UnsupportedError(
+                    event,
+                    "SingleEpochTreeAggregationDpEvent requires the relation REPLACE_SPECIAL or "
+                    "REPLACE_ONE: its exact loss is not known under ADD_OR_REMOVE_ONE.",
+                )
+            counts = np.atleast_1d(np.asarray(event.step_counts))
+            sensitivity = max(tree_sensitivity(int(count)) for count in counts)
+            return _noisy(Gaussian, event.noise_multiplier, sensitivity * moves)
+        case "PoissonSampledDpEvent":
+            return _sampled(event, relation)
+        case name:
+            reason = f"{name} is not one of the events whose exact loss is known."
+            raise UnsupportedError(event, reason)
+
+
+def _number(name: str, value: Any, upper: float = math.inf) -> float:
+    return float(checks.real(name, value, 0.0, upper))
+
+
+def _noisy(
+    noise: type[Gaussian | Laplace],
+    noise_multiplier: Any,
+    sensitivity: float,
+    scheme: Scheme | None = None,
+    relation: Relation | None = None,
+) -> Any:
+    scale = _number("noise_multiplier", noise_multiplier)
+    if scale == 0:
+        return everything()
+    if scale == math.inf:
+        return None
+    return Mechanism(noise(scale), sensitivity, sampling=scheme, relation=relation)
+
+
+def _truncated(event: Any, relation: Relation) -> Any:
+    sizes = event.sampling_probability, event.truncated_batch_size, event.dataset_size
+    prob, limit, size = map(float, sizes)
+    scheme = TruncatedPoisson(prob, limit or 1.0, size or 1.0)
+    if 0 in (prob, limit, size):
+        return None
+    return _noisy(Gaussian, event.noise_multiplier, 1.0, scheme, relation)
+
+
+def _without_replacement(event: Any, relation: Relation) -> Any:
+    batch, size = float(event.sample_size), float(event.source_dataset_size)
+    scheme = WithoutReplacement(batch or 1.0, size if batch else max(size, 1.0))
+    if batch == 0:
+        return None
+    match name_of(event.event):
+        case "NonPrivateDpEvent":
+            # Whatever the scheme, outputs of two neighbours differ at most that often.
+            return ApproxDP(0.0, batch / size)
+        case "GaussianDpEvent":
+            return _noisy(Gaussian, event.event.noise_multiplier, 1.0, scheme, relation)
+    raise UnsupportedError(event, "A SampledWithoutReplacementDpEvent must hold a GaussianDpEvent.")
+
+
+def _discrete_laplace(event: Any, moves: float) -> Any:
+    parameter = _number("noise_parameter", event.noise_parameter)
+    sensitivity = float(checks.whole("sensitivity", event.sensitivity)) * moves
+    if sensitivity == 0 or parameter == math.inf:
+        return None
+    return Mechanism(DiscreteLaplace(_DOWN / parameter), sensitivity) if parameter else everything()
+
+
+def _response(event: Any, relation: Relation) -> Any:
+    if relation == "add_remove":
+        raise UnsupportedError(
+            event,
+            "neighboring_relation must be `REPLACE_ONE` or `REPLACE_SPECIAL` for "
+            "RandomizedResponseDpEvent: it says nothing of an answer that is left out.",
+        )
+    p = _number("noise_parameter", event.noise_parameter, 1.0)
+    buckets = float(checks.whole("num_buckets", event.num_buckets, 1.0))
+    if buckets == 1 or p == 1:
+        return None
+    if p == 0:
+        return everything()
+    if relation == "replace_one":
+        # log((1 - p + p / k) / (p / k)), rounded up.
+        bound = math.log1p(buckets * (1.0 - p) / p) * _UP
+        return RandomisedResponse(bound, buckets) if buckets > 2 else PureDP(bound)
+    # To or from the uniform law: the larger of its two losses.
+    return PureDP(max(math.log1p((buckets - 1.0) * (1.0 - p)), -math.log(p)) * _UP)
+
+
+def _discrete_gaussian(event: Any, moves: float) -> Any:
+    """Noise on the integers: exact in one dimension; else its zCDP, s^2 / (2 sigma^2).
+
+    Source: Canonne, Kamath & Steinke, NeurIPS 2020, theorem 4 and its multivariate corollary.
+    """
+    sigma = _number("sigma", event.sigma)
+    if event.dimension == 1:
+        sensitivity = float(checks.whole("sensitivity", event.sensitivity)) * moves
+    else:
+        if event.dimension is not None:
+            checks.positive_integer("dimension", event.dimension)
+        sensitivity = _number("sensitivity", event.sensitivity, _LARGEST) * moves
+    if sensitivity == 0 or sigma == math.inf:
+        return None
+    if sigma == 0:
+        return everything()
+    if event.dimension == 1:
+        return Mechanism(DiscreteGaussian(sigma), sensitivity)
+    rho = 0.5 * (sensitivity / sigma) ** 2 * _UP
+    return ZCDP(0.0, rho) if rho < math.inf else everything()
+
+
+def _mixture(event: Any, relation: Relation) -> Any:
+    """N(0, s^2), and with probability p N(c, s^2): a Poisson sample of a Gaussian."""
+    if relation == "replace_one":
+        raise UnsupportedError(
+            event,
+            "neighboring_relation must be `ADD_OR_REMOVE_ONE` or `REPLACE_SPECIAL` for "
+            "MixtureOfGaussiansDpEvent: it says nothing of a record that is replaced.",
+        )
+    deviation = _number("standard_deviation", event.standard_deviation)
+    sizes = np.asarray(checks.real("sensitivities", event.sensitivities, 0.0, _LARGEST))
+    shares = np.asarray(checks.probability("sampling_probs", event.sampling_probs))
+    if sizes.ndim != 1 or sizes.shape != shares.shape or abs(shares.sum() - 1.0) > _SUM_ERROR:
+        raise ValueError(
+            f"sampling_probs must match the sensitivities, {sizes.shape}, and add up to 1, got "
+            f"{event.sampling_probs}"
+        )
+    shifts = {float(size) for size, share in zip(sizes, shares, strict=True) if share > 0} - {0.0}
+    if not shifts or deviation == math.inf:
+        return None
+    if deviation == 0:
+        return everything()
+    if len(shifts) > 1:
+        order = np.argsort(sizes)
+        return GaussianMixture(list(sizes[order]), list(shares[order] / shares.sum()), deviation)
+    # Upwards, as are sums of shares that do not quite add up to 1.
+    zero_share = float(shares[sizes == 0].sum())
+    share = min(max(float(shares[sizes > 0].sum()), 1.0 - zero_share) * _UP, 1.0)
+    return Mechanism(Gaussian(deviation / shifts.pop() * _DOWN), 1.0, share, "add_remove")
+
+
+def _sampled(event: Any, relation: Relation) -> Any:
+    """A Poisson sample of one noise, or of Gaussians, which together are one Gaussian."""
+    rate = _number("sampling_probability", event.sampling_probability, 1.0)
+    inner: Counts = {}
+    collect(event.event, relation, 1, inner)
+    if rate == 0 or not inner:
+        return None
+    if costs_everything(inner):
+        # dp_accounting takes noise of scale 0 for non-private even in a sample: delta is 1.
+        return ApproxDP(0.0, rate) if holds_non_private(event) else everything()
+    drawn: Relation = "replace_one" if relation == "replace_one" else "add_remove"
+    items = list(inner.values())
+    if all(_is_gaussian(item) for item, _ in items):
+        (first, count), *others = items
+        scale = float(first.noise.scale)
+        if others or count > 1:
+            scale = _DOWN / math.sqrt(sum(n / float(x.noise.scale) ** 2 for x, n in items))
+        return Mechanism(Gaussian(scale), 1.0, rate, drawn)
+    if all(isinstance(x, ApproxDP) and float(x.epsilon_bound) == 0 for x, _ in items):
+        never = sum(n * math.log1p(-float(x.delta_bound)) for x, n in items)
+        return ApproxDP(0.0, min(-math.expm1(never) * rate * (1.0 + 1e-14), 1.0))
+    match items:
+        case [(Mechanism(noise=Laplace() as noise, sampling=None), 1.0)]:
+            return Mechanism(noise, 1.0, rate, drawn)
+        case [(Mechanism(noise=DiscreteLaplace(), sampling=None) as one, 1.0)] if (
+            drawn == "add_remove"
+        ):
+            return Mechanism(one.noise, float(one.sensitivity), rate, drawn)
+        case [(Mechanism(sampling=Poisson() as scheme) as one, 1.0)]:
+            joint_rate = min(rate * float(scheme.sampling_prob) * _UP, 1.0)
+            return Mechanism(one.noise, float(one.sensitivity), joint_rate, drawn)
+    names = sorted({type(getattr(x, "noise", x)).__name__ for x, _ in items})
+    raise UnsupportedError(
+        event,
+        "A PoissonSampledDpEvent must hold one LaplaceDpEvent, GaussianDpEvents alone, or where "
+        "no record is replaced one DiscreteLaplaceDpEvent: the loss of a sample of "
+        f"{', '.join(names)} is not known.",
+    )
+
+
+def _is_gaussian(item: Any) -> bool:
+    return isinstance(item, Mechanism) and not item.sampled and isinstance(item.noise, Gaussian)
 
 
 def __getattr__(name: str) -> Any:

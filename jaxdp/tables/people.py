@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp.tables.fields import number_of, text_of
-from jaxdp.tables.labels import MISSING, label_of, normal
-from jaxdp.tables.missing import is_missing
+from jaxdp.tables.labels import MISSING, is_missing, label_of, normal
 
 Chunk = Mapping[str, Sequence[Any]]
 # The cell of each record in the finest table; None for records in no table.

@@ -24,7 +24,7 @@ from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.mechanism import Mechanism
 from jaxdp.released import BITS, unit_of
 from jaxdp.tables.cells import Cells
-from jaxdp.tables.missing import DROP, Missing
+from jaxdp.tables.labels import DROP, Missing
 from jaxdp.tables.quantiles import DRAWS, rank_error, steps_of
 
 # Bits of a bound in units. chosen: a hundred million records add up below 2^53

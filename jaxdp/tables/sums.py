@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp.tables.cells import Cells, Sorter
-from jaxdp.tables.labels import MISSING
-from jaxdp.tables.missing import DROP, numbers_of, present, require_present
+from jaxdp.tables.labels import DROP, MISSING, numbers_of, present, require_present
 from jaxdp.tables.query import LARGEST, Query
 from jaxdp.tables.unknown import count_labels, text_of_label
 

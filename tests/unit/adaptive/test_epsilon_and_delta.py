@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.adaptive import limits
+from jaxdp.adaptive import filter as limits
 from jaxdp.guarantee.renyi import RDP
 
 PAIR = (1.0, 1e-6)

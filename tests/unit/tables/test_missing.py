@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.tables.missing import is_missing
+from jaxdp.tables.labels import is_missing
 from jaxdp.tables.sums import Tally
 
 # The texts that pandas.read_csv takes as missing.
