@@ -51,14 +51,25 @@ KNOWN = {
     " sampling_prob=10 ** rng.uniform(-3, -1, 1024), steps=10 ** rng.uniform(2, 4, 1024) // 1)",
     "128 noise multipliers": "dp.dpsgd.noise_multiplier(epsilon=rng.uniform(.5, 8, 128),"
     " delta=1e-6, sampling_prob=10 ** rng.uniform(-3, -1, 128), steps=1000)",
+    "a grid of 4,000 trainings": "dp.dpsgd.epsilon(np.linspace(.6, 10, 20)[:, None, None], 1e-6,"
+    " sampling_prob=np.logspace(-4, -.7, 20)[:, None], steps=np.round(np.logspace(1, 5, 10)))",
 }
 COMPILED = {
     "own noise, sampled": "(1000 * dp.privacy_loss(dp.Mechanism(Logistic(np.array(2.0)), 1.0,"
     " sampling_prob=.01, relation='add_remove'))).epsilon(1e-5)",
-    "a grid of 4,000 trainings": "dp.dpsgd.epsilon(np.linspace(.6, 10, 20)[:, None, None], 1e-6,"
-    " sampling_prob=np.logspace(-4, -.7, 20)[:, None], steps=np.round(np.logspace(1, 5, 10)))",
-    "jit of an epsilon": f"jax.jit(lambda s: dp.dpsgd.epsilon(s, 1e-6, {POISSON}))(1.0)",
-    "gradient of an epsilon": f"jax.grad(lambda s: dp.dpsgd.epsilon(s, 1e-6, {POISSON}))(1.0)",
+    "eager grad of an epsilon": f"jax.grad(lambda s: dp.dpsgd.epsilon(s, 1e-6, {POISSON}))(1.0)",
+    "eager vmap of 16 epsilons": f"jax.vmap(lambda s: dp.dpsgd.epsilon(s, 1e-6, {POISSON}))("
+    "np.linspace(.8, 2, 16))",
+}
+MULTIPLIER = f"lambda e: dp.dpsgd.noise_multiplier(e, 1e-6, {POISSON})"
+JITTED = {
+    "epsilon": f"lambda s: dp.dpsgd.epsilon(s, 1e-6, {POISSON})",
+    "epsilon and gradient": f"jax.value_and_grad(lambda s: dp.dpsgd.epsilon(s, 1e-6, {POISSON}))",
+    "noise multiplier": MULTIPLIER,
+    "noise multiplier and gradient": f"jax.value_and_grad({MULTIPLIER})",
+    "fit of 4 Laplaces": "lambda e: dp.fit_noise('laplace', (e, 1e-6), 1.0, 4)",
+    "fit of 4 flipped Hubers": "lambda e: dp.fit_noise('flipped_huber', (e, 1e-6), 1.0, 4)",
+    "allocation on the integers": "lambda e: dp.allocate('discrete_gaussian', [1., 4.], (e, 1e-6))",
 }
 OWN_NOISE = """
 import jax.numpy as jnp
@@ -95,6 +106,22 @@ first = time.process_time() - imported
 again_programs, again = ask()
 print(json.dumps(dict(programs=first_programs, cpu_s=first, again_programs=again_programs,
     again_cpu_s=again, import_jax_cpu_s=imported - start)))
+"""
+COMPILING = """
+import json, time
+import jax
+jax.config.update("jax_enable_x64", True)
+import jaxdp as dp
+jax.jit(lambda x: 2 * x)(1.0)
+begun = time.process_time()
+program = jax.jit({question}).lower(1.0).compile()
+compiled = time.process_time()
+jax.block_until_ready(program(1.0))
+first = time.process_time()
+jax.block_until_ready(program(1.0))
+again = time.process_time()
+print(json.dumps(dict(compile_cpu_s=compiled - begun, first_run_cpu_s=first - compiled,
+    run_cpu_s=again - first)))
 """
 PEER = """
 import json, time
@@ -148,6 +175,10 @@ def main() -> None:
         {
             "known": known,
             "compiled": {name: asked(text, OWN_NOISE) for name, text in COMPILED.items()},
+            "jitted": {
+                name: in_fresh_process(COMPILING.format(question=text))
+                for name, text in JITTED.items()
+            },
             "command_line_cpu_s": command_line(),
             "dp_accounting": {
                 name: statistics.median(run[name] for run in peers) for name in peers[0]

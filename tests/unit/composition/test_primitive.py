@@ -274,6 +274,27 @@ def test_four_devices_answer_their_parts():
     run(SHARDED, XLA_FLAGS="--xla_force_host_platform_device_count=4")
 
 
+CACHED = """
+import os, jax, jaxdp as dp
+jax.config.update("jax_enable_x64", True)
+def epsilon(s):
+    return dp.dpsgd.epsilon(s, 1e-6, sampling_prob=0.01, steps=1000)
+def profile(s):
+    return dp.Gaussian(s).log_delta(1.0, 1.0)
+assert jax.jit(epsilon)(1.0) == epsilon(1.0)
+jax.jit(profile)(1.0)
+kept = os.listdir(os.environ["JAX_COMPILATION_CACHE_DIR"])
+assert any("profile" in x for x in kept), kept
+assert not any("epsilon" in x for x in kept), kept
+"""
+
+
+def test_the_persistent_cache_keeps_closed_forms_alone(tmp_path):
+    keeps_all = {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    keeps_all["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+    run(CACHED, JAX_COMPILATION_CACHE_DIR=str(tmp_path), **keeps_all)
+
+
 ON_GPU = """
 import jax, numpy as np, jaxdp as dp
 from jax.interpreters import mlir
