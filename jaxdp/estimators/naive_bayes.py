@@ -44,7 +44,7 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
     noise: Any = "gaussian"
     relation: Any = "replace_one"
     smoothing: Any = 1.0
-    least_variance: Any = 1e-3
+    least_variance: Any = 1e-6
     levels: Any = 1024
 
     def fit(self, X: Any, y: Any) -> DPNaiveBayes:  # noqa: N803
@@ -73,7 +73,9 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
         is_gaussian = self._is_private() and self.noise == "gaussian"
         if continuous.size and is_gaussian and part.mu > 0:
             numbers = Columns(matrix[:, continuous])
-            near, spent, key = narrowed(numbers, np.stack(bounds), part, budget, key, self.relation)
+            # A Gaussian fits most records better without their tails.
+            known = part, budget, key, self.relation
+            near, spent, key = narrowed(numbers, np.stack(bounds), *known, cuts_tails=True)
             bounds = near[0], near[1]
         self.plan_ = naive_bayes.plan(
             budget,

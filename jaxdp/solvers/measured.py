@@ -28,8 +28,9 @@ _DOUBT, _TARGET_DOUBT = 0.25, 2.0
 # Weight of the variances of targets' scales, over those of a feature. measured: bounds of 100
 # deviations and dummies, epsilon .1 and .3: no fit of 24 far below the mean, three of 24 with 1
 _TARGET_WEIGHT = 10.0
-# Sampling error of histograms, times e^epsilon, over delta, at most. chosen: the noise is unchanged
-_NARROWING_ERROR = 0.05
+# Sampling error of histograms, times e^epsilon, over delta, at most. chosen: noise grows by 1 %;
+# four columns at epsilon 30
+_NARROWING_ERROR = 0.2
 
 
 class Bounded(NamedTuple):
@@ -165,7 +166,13 @@ def _scales(
 
 
 def narrowed(
-    columns: Columns, bounds: np.ndarray, part: GDP, budget: Budget, key: Key, relation: str
+    columns: Columns,
+    bounds: np.ndarray,
+    part: GDP,
+    budget: Budget,
+    key: Key,
+    relation: str,
+    cuts_tails: bool = False,
 ) -> tuple[np.ndarray, Drawn | None, Key]:
     """Bounds of all columns, (2, p + k), some narrower; what they cost, if anything; another key.
 
@@ -186,5 +193,6 @@ def narrowed(
     if targets is not None:
         doubt[-targets.shape[1] :] = _TARGET_DOUBT
     low, high = bounds[:, places]
-    near[:, places] = scaling.narrowed(of, low, high, part, other, relation=relation, doubt=doubt)
+    how: Any = {"relation": relation, "doubt": doubt, "cuts_tails": cuts_tails}
+    near[:, places] = scaling.narrowed(of, low, high, part, other, **how)
     return near, Drawn(part, error), key

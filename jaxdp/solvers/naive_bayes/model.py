@@ -41,7 +41,7 @@ def release(
     key: Key,
     *,
     smoothing: float = 1.0,
-    least_variance: float = 1e-3,
+    least_variance: float = 1e-6,
 ) -> Model:
     """The private naive Bayes model of records.
 
