@@ -22,7 +22,8 @@ from benchmarks._tools import regressions
 from benchmarks._tools.measure import NO_PEER, PEER, ask_peer, first_call, medians, write
 from benchmarks._tools.regressions import REGRESSIONS, Regression
 from jaxdp.solvers import coordinate_descent
-from jaxdp.solvers.coordinate_descent import compiled
+from jaxdp.solvers.coordinate_descent.run import drawn as noise_of
+from jaxdp.solvers.coordinate_descent.run import in_a_row
 
 # Seconds: the design's numbers for one core of the machine that they were set on.
 CHAIN_TARGETS = {"squared": 0.005, "logistic": 0.028}
@@ -57,7 +58,7 @@ def chain(job: Regression) -> dict[str, Any]:
     exact = job.problem()
     batch = regressions.plans(exact, jax.random.split(key, 1), *job.settings["winid"])
     plan = jax.tree.map(lambda x: x[0], batch)
-    drawn = np.asarray(compiled.drawn(compiled.in_a_row(plan), key, plan.release).noise)
+    drawn = np.asarray(noise_of(in_a_row(plan), key, plan.release).noise)
     drawn = drawn[: plan.sequence.size].reshape(plan.sequence.shape)
     result: dict[str, Any] = {"problem": job.name, "updates": int(plan.sequence.size)}
     reference = numpy_chain(exact, plan, drawn)

@@ -194,7 +194,7 @@ def _blocks(pair: DominatingPair, rows: Any, plan: Plan, points: int) -> list[An
     """Rows with grids of about the same length, some at a time."""
     most = ELEMENTS if type(pair).prepared is DominatingPair.prepared else 1
     if np.any(plan.own[rows] > plan.step):
-        most *= SPARSE
+        most = most * SPARSE
     rows = rows[np.argsort(-(plan.below + plan.above)[rows], kind="stable")]
     lengths = zip(plan.below[rows].tolist(), plan.above[rows].tolist(), strict=True)
     starts, first, below, above = [], 0, 0, 0

@@ -1,8 +1,8 @@
 """Coordinate descent on known records by NumPy: rows dense or sparse, and nothing is compiled.
 
-The sums are those of `compiled`, of the same whole numbers. A row is read in parts that a cache
-holds. A row of a sparse design has the records whose feature is not zero: the derivatives of the
-others are zero.
+The sums are those of the programs of `run`, of the same whole numbers. A row is read in parts that
+a cache holds. A row of a sparse design has the records whose feature is not zero: the derivatives
+of the others are zero.
 """
 
 from __future__ import annotations

@@ -4,29 +4,45 @@ The mean is a sum of whole numbers. Each record's partial derivative is clipped 
 rounded to a multiple of C_j / grid; blocks of 64 add up exactly in the data's precision, and the
 blocks in float64. So the sensitivity holds as computed, in float32 too, in any order of summation.
 The noise comes from a lattice to which the mean is rounded, see `solvers.lattice`.
+
+On a CPU, NumPy follows a plan on known records, see `host`. For accelerators, batches and traces
+there are programs. Epsilon and n decide the numbers of passes and records, and a program for each
+pair would take seconds to compile. So updates and records are padded, and their true numbers are
+arguments. Padded updates do not run and padded records enter no sum: the guarantee of the plan,
+with its own number of passes, holds.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.checks import number_of_records
 from jaxdp._core.float64 import draws_in_float64
 from jaxdp._core.namespace import xp
-from jaxdp._core.random_key import checked_key, unshared
+from jaxdp._core.random_key import checked_key, key_for, unshared
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
+from jaxdp.noise.base import Noise
+from jaxdp.noise.kernels.whole_draws import padded_size
+from jaxdp.solvers import lattice
 from jaxdp.solvers.blocks import SparseDesign
-from jaxdp.solvers.coordinate_descent import compiled, host
+from jaxdp.solvers.coordinate_descent import host
 from jaxdp.solvers.coordinate_descent.greedy import GreedyPlan, descend
 from jaxdp.solvers.coordinate_descent.plan import Plan
-from jaxdp.solvers.padding import padded
+from jaxdp.solvers.lattice import Added
+from jaxdp.solvers.padding import BLOCK, padded
 from jaxdp.solvers.problems import Problem
 
 # Bytes of a batch of chains, each of about six arrays of n floats. chosen: any accelerator has them
 _BATCH_BYTES = 4e9
+# Static arguments: each value compiles a program.
+_WORDS = ("updates", "private", "average", "trace")
 
 
 class NotPrivateTrace(NamedTuple):
@@ -80,22 +96,22 @@ def run(
             raise ValueError("trace must be False for a greedy plan")
         return descend(problem, plan, begin(plan, start), key)
     start, is_known = begin(plan, start), host.takes(problem, plan, start, key)
-    row = compiled.in_a_row(plan, is_padded=not is_known)
-    noise = compiled.drawn(row, key, plan.release)
+    row = in_a_row(plan, is_padded=not is_known)
+    noise = drawn(row, key, plan.release)
     if is_known:
         theta, objective = host.descend(problem, plan, row, noise, start, trace)
     else:
-        theta, objective = compiled.descend(
+        theta, objective = padded_descent(
             padded(problem),
             row,
             start,
             noise,
-            *compiled.sizes(problem, plan),
-            **compiled.kind_of(plan, trace),
+            *_sizes(problem, plan),
+            **_kind_of(plan, trace),
         )
     if objective is None:
         return theta
-    return theta, NotPrivateTrace(compiled.first(objective, plan.sequence.shape[-2]))
+    return theta, NotPrivateTrace(_first(objective, plan.sequence.shape[-2]))
 
 
 @draws_in_float64
@@ -137,14 +153,14 @@ def run_many(problem: Problem, plans: Plan, keys: jax.Array, *, chunk: int | Non
     if chunk is None:
         state = 6 * problem.offset.size * problem.offset.dtype.itemsize
         chunk = 1 if jax.default_backend() == "cpu" else max(1, int(_BATCH_BYTES / state))
-    return compiled.many(
+    return chains_of(
         padded(problem),
-        compiled.in_a_row(plans),
+        in_a_row(plans),
         keys,
-        *compiled.sizes(problem, plans),
+        *_sizes(problem, plans),
         chunk=min(chunk, chains),
         release=plans.release,
-        **compiled.kind_of(plans),
+        **_kind_of(plans),
     )
 
 
@@ -170,3 +186,150 @@ def begin(plan: Plan | GreedyPlan, start: ArrayLike | None) -> Vector:
     if theta.shape != plan.steps.shape:
         raise ValueError(f"start must have shape {plan.steps.shape}, got {theta.shape}")
     return theta
+
+
+class Row(NamedTuple):
+    """A plan with its updates in a row, padded to a power of two."""
+
+    # (updates,), of the host where they are known: the coordinate of each, and its step's factor
+    sequence: jax.Array | np.ndarray
+    pace: Reals | np.ndarray
+    steps: Vector
+    clip: Vector
+    sensitivities: Vector
+    scales: Vector
+    noise: Noise
+
+
+def in_a_row(plan: Plan, is_padded: bool = True) -> Row:
+    """The updates of a plan, or of each in a batch of them, in a row."""
+    lib = np if checks.all_concrete(plan.sequence, plan.pace) else jnp
+    *batch, passes, updates = plan.sequence.shape
+    missing = max(padded_size(passes * updates), lattice.PART) - passes * updates
+    sequence = lib.reshape(lib.asarray(plan.sequence), (*batch, -1))
+    pace = lib.repeat(lib.asarray(plan.pace), updates, axis=-1)
+    if is_padded:
+        widths = [*((0, 0) for _ in batch), (0, missing)]
+        sequence, pace = lib.pad(sequence, widths), lib.pad(pace, widths)
+    return Row(sequence, pace, plan.steps, plan.clip, plan.sensitivities, plan.scales, plan.noise)
+
+
+def _sizes(problem: Problem, plan: Plan) -> tuple[np.int64, np.int64]:
+    """Numbers of passes and records, arguments of the compiled programs."""
+    return np.int64(plan.sequence.shape[-2]), np.int64(problem.design.shape[-1])
+
+
+def _kind_of(plan: Plan, trace: bool = False) -> dict[str, Any]:
+    """Words of a plan, and its updates a pass: a program each."""
+    words = {"updates": plan.sequence.shape[-1], "private": plan.records is not None}
+    return words | {"average": plan.iterate == "average", "trace": trace}
+
+
+def _first(array: Reals, count: int) -> Reals:
+    """The first entries; of known ones on the host, as a slice would be compiled."""
+    if checks.is_concrete(array):
+        return jax.device_put(np.ravel(array)[:count])
+    return array.ravel()[:count]
+
+
+@partial(jax.jit, static_argnames=("chunk", "release", *_WORDS))
+def chains_of(
+    problem: Problem,
+    rows: Row,
+    keys: jax.Array,
+    passes: Any,
+    records: Any,
+    *,
+    chunk: int,
+    release: str,
+    **kind: Any,
+) -> Reals:
+    """theta of many chains, `chunk` at a time."""
+
+    def chain(pair: tuple[Row, Key]) -> Vector:
+        row, key = pair
+        start = jnp.zeros_like(row.steps)
+        noise = drawn(row, key, release)
+        return padded_descent(problem, row, start, noise, passes, records, **kind)[0]
+
+    return lax.map(chain, (rows, keys), batch_size=None if chunk == 1 else chunk)
+
+
+def drawn(row: Row, key: Key, release: str) -> Added:
+    """The noise of each update; of those that are padded too, where it is not used."""
+    visited = xp.take(row.scales, row.sequence)
+    ratios = xp.take(row.sensitivities, row.sequence) / visited
+    shape, key = row.sequence.shape, key_for("noise", key)
+    noise, step = lattice.added(row.noise, visited, ratios, key, shape, release)
+    return Added(noise, xp.broadcast_to(step, shape))
+
+
+@partial(jax.jit, static_argnames=_WORDS)
+def padded_descent(
+    problem: Problem,
+    row: Row,
+    start: Vector,
+    noise: Added,
+    passes: Any,
+    records: Any,
+    *,
+    updates: int,
+    private: bool,
+    average: bool,
+    trace: bool,
+) -> tuple[Vector, Reals | None]:
+    """theta, and F after each of `passes` if `trace`, on a padded problem of `records` records."""
+    dtype = problem.design.dtype
+    strength = jnp.broadcast_to(problem.penalty.strength, row.steps.shape)
+    mean_gradient = _mean_gradient(problem, row.clip, records, private)
+    is_record = jnp.arange(problem.offset.size) < records
+
+    def update(place: jax.Array, carry: tuple) -> tuple:
+        theta, state, total = carry
+        coordinate, added = row.sequence[place], Added(noise.noise[place], noise.step[place])
+        features, step = problem.design[coordinate], row.pace[place] * row.steps[coordinate]
+        gradient = added.to(mean_gradient(features, state, coordinate))
+        point = theta[coordinate] - step * gradient
+        value = problem.penalty.proximal(strength[coordinate], point, step)
+        state = state + (value - theta[coordinate]).astype(dtype) * features
+        theta = theta.at[coordinate].set(value)
+        return theta, state, total + theta
+
+    def one_pass(index: jax.Array, carry: tuple) -> tuple:
+        theta, state, objectives = carry
+        start = theta, state, jnp.zeros_like(row.steps)
+        theta, state, total = lax.fori_loop(
+            0, updates, lambda place, x: update(index * updates + place, x), start
+        )
+        if average:
+            theta = total / updates
+            state = problem.state(theta)
+        if trace:
+            objective = problem.objective_at(state, theta, is_record)
+            objectives = objectives.at[index].set(objective)
+        return theta, state, objectives
+
+    room = jnp.zeros(row.sequence.size // updates if trace else 0)
+    theta, _, objectives = lax.fori_loop(0, passes, one_pass, (start, problem.state(start), room))
+    return theta, objectives if trace else None
+
+
+def _mean_gradient(problem: Problem, clip: Vector, records: Any, private: bool) -> Any:
+    """The mean of clipped partial derivatives, rounded so that it adds up exactly."""
+    dtype = problem.design.dtype
+    grid = jnp.asarray(host.GRID[str(dtype)], dtype)
+    to_grid = (grid / clip).astype(dtype)
+    from_grid = clip / (records * host.GRID[str(dtype)])
+
+    def mean_gradient(features: jax.Array, state: jax.Array, coordinate: jax.Array) -> Reals:
+        partials = features * problem.slope(state)
+        if not private:
+            return jnp.sum(partials, dtype=jnp.float64) / records
+        units = partials * to_grid[coordinate]
+        # Not `clip`: NaN, as from an overflow, must not pass either.
+        units = jnp.where(units > -grid, units, -grid)
+        units = jnp.rint(jnp.where(units < grid, units, grid))
+        blocks = jnp.sum(units.reshape(BLOCK, -1), axis=0)
+        return jnp.sum(blocks, dtype=jnp.float64) * from_grid[coordinate]
+
+    return mean_gradient

@@ -9,7 +9,7 @@ import jaxdp as dp
 from jaxdp import datasets
 from jaxdp.solvers import L1, glm
 from jaxdp.solvers import coordinate_descent as cd
-from jaxdp.solvers.coordinate_descent import compiled
+from jaxdp.solvers.coordinate_descent.run import drawn, in_a_row
 from jaxdp.solvers.lattice import Added
 
 BUDGET = dp.Budget(1.0, 1e-6)
@@ -45,8 +45,8 @@ def plan(key=KEY, **kwargs):
 
 def draw(made, key):
     """The noise of every update and the step of its lattice, (passes, updates)."""
-    drawn, shape = compiled.drawn(compiled.in_a_row(made), key, made.release), made.sequence.shape
-    return Added(*(np.ravel(x)[: made.sequence.size].reshape(shape) for x in drawn))
+    noises, shape = drawn(in_a_row(made), key, made.release), made.sequence.shape
+    return Added(*(np.ravel(x)[: made.sequence.size].reshape(shape) for x in noises))
 
 
 SMOOTHNESS = np.array([0.5, 1.0, 4.0, 0.1, 30.0])
