@@ -201,10 +201,10 @@ class _Lax:
 
     @staticmethod
     def scan(
-        body: Callable[..., Any], state: Any, xs: Any = None, length: int | None = None
+        body: Callable[..., Any], state: Any, xs: Any = None, length: Any = None, unroll: int = 1
     ) -> tuple[Any, Any]:
         if not on_host(state, xs):
-            return jax.lax.scan(body, state, xs, length)
+            return jax.lax.scan(body, state, xs, length, unroll=unroll)
         results = []
         for x in [None] * int(length or 0) if xs is None else _rows(xs):
             state, result = body(state, x)

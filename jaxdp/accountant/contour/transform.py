@@ -20,6 +20,7 @@ INNER = 256  # nodes of one product. measured: BLAS threads slow down larger one
 AT_ONCE = 128  # points up to which one scan is faster than a matrix product. measured
 PRODUCT = 40.0  # ulps of a weight and a turn. derived: arguments of exp from -37
 NO_WEIGHT = 1e-30  # of a node, of a total of 1. derived: thousands are far below rounding
+_UNROLLED = 8  # powers in one kernel of a GPU. chosen: 16 and 64 powers are 2 and 8 launches
 BLOCK_PRODUCTS = 72.0  # ulps of a block's turns, a far and a near one. derived: 64 blocks
 
 
@@ -180,4 +181,5 @@ def _powers(turn: Pair, count: int) -> Pair:
         a, b = state
         return (a + (c + (a * c - b * s)), b + (s + (a * s + b * c))), state
 
-    return lax.scan(step, (xp.zeros_like(c), xp.zeros_like(s)), None, length=count)[1]
+    zero = xp.zeros_like(c), xp.zeros_like(s)
+    return lax.scan(step, zero, None, length=count, unroll=_UNROLLED)[1]
