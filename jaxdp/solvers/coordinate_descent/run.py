@@ -205,7 +205,7 @@ def in_a_row(plan: Plan, is_padded: bool = True) -> Row:
     """The updates of a plan, or of each in a batch of them, in a row."""
     lib = np if checks.all_concrete(plan.sequence, plan.pace) else jnp
     *batch, passes, updates = plan.sequence.shape
-    missing = max(padded_size(passes * updates), lattice.PART) - passes * updates
+    missing = padded_size(passes * updates) - passes * updates
     sequence = lib.reshape(lib.asarray(plan.sequence), (*batch, -1))
     pace = lib.repeat(lib.asarray(plan.pace), updates, axis=-1)
     if is_padded:
