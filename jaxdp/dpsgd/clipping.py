@@ -15,6 +15,7 @@ are added up first, once: what is measured is what is truncated.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, NamedTuple, TypeAlias
 
@@ -36,6 +37,16 @@ BITS = 30
 # Examples that a CPU adds up at a time. measured: 1 takes twice as long where sums leave the cache,
 # all of them 3 to 10 times
 _ROWS = 4
+# Fields of a plan that sums do not depend on.
+_OF_OTHERS: dict[str, Any] = {
+    "sampling": None,
+    "steps": 1,
+    "family": "gaussian",
+    "relation": "add",
+    "group_size": 1,
+    "release": "lattice",
+    "delta": 0.0,
+}
 # Roundings of a norm and of a factor, beside the sum of squares. derived: fewer, with the products
 _ROUNDINGS = 16.0
 
@@ -57,12 +68,17 @@ class Rows(NamedTuple):
 Gradient: TypeAlias = jax.Array | Outer | Rows
 
 
-@jax.jit
-def clipped_sums(plan: Plan, gradients: list[Gradient], mask: Bools | None = None) -> list[Reals]:
+def clipped_sums(plan: Plan, gradients: list[Any], mask: Bools | None = None) -> list[Reals]:
     """The sum of the clipped gradients of each leaf, of the examples that the mask takes.
 
-    The counts of `adaptive_clipping`, one a group, come last if the plan has a quantile.
+    The counts of `adaptive_clipping`, one a group, come last if the plan has a quantile. One
+    program serves plans that differ in what a sum does not depend on.
     """
+    return _sums(dataclasses.replace(plan, **_OF_OTHERS), gradients, mask)
+
+
+@jax.jit
+def _sums(plan: Plan, gradients: list[Gradient], mask: Bools | None) -> list[Reals]:
     scales = [1.0 / plan.clips[group] for group in plan.members]
     gradients = [_in_thresholds(*pair) for pair in zip(gradients, scales, strict=True)]
     squares: list[Any] = [0.0] * len(plan.sizes)

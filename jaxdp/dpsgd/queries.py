@@ -11,7 +11,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import ArrayLike, Reals, Shape
+from jaxdp._core.types import ArrayLike, Bools, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.design.calibrate import calibrate, calibrate_from, least_of_composition
@@ -151,9 +151,7 @@ def _noise_multiplier(training: Training, budget: Budget) -> Reals:
         return Training(phases, relation, group_size).scaled(factor).privacy_loss
 
     def least(budget: Budget, phases: tuple[Phase, ...]) -> Reals:
-        # None is needed for an infinite epsilon, or where delta allows to publish each sample.
-        most = _sampled(Training(phases, relation, group_size).privacy_loss)
-        needs_none = (budget.epsilon == xp.inf) | (budget.delta >= most)
+        needs_none = needs_no_noise(budget, Training(phases, relation, group_size).privacy_loss)
         if bool(np.all(needs_none)):
             return xp.zeros(needs_none.shape)
         guess = expected_factor(budget, phases)
@@ -163,6 +161,11 @@ def _noise_multiplier(training: Training, budget: Budget) -> Reals:
     numbers = jax.tree.leaves((budget, training.phases))
     shape: Shape = np.broadcast_shapes(*(x.shape for x in numbers))
     return least_of_composition(least, loss, budget, training.phases, shape)
+
+
+def needs_no_noise(budget: Budget, loss: PrivacyLoss) -> Bools:
+    """True for an infinite epsilon, and where delta allows to publish each sample."""
+    return (budget.epsilon == xp.inf) | (budget.delta >= _sampled(loss))
 
 
 def _sampled(loss: PrivacyLoss) -> Reals:

@@ -24,7 +24,7 @@ from jaxdp.dpsgd.arguments import with_names
 from jaxdp.dpsgd.correlated_noise import coefficients, prefix_error, taking_turns
 from jaxdp.dpsgd.groups import clips_of, groups_of, leaves_of
 from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
-from jaxdp.dpsgd.queries import expected_factor
+from jaxdp.dpsgd.queries import expected_factor, needs_no_noise
 from jaxdp.dpsgd.statement import Statement, statement_of
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
@@ -36,6 +36,8 @@ from jaxdp.solvers import lattice
 
 # Arguments of `plan`.
 ALLOCATIONS = ("inid", "spr", "iid")
+# Least noise multiplier, that of a budget that needs no noise. chosen: sums stay on their lattice
+_LEAST = 1e-2
 # Delta of a pure budget over its sampling error. derived: `Drawn.epsilon` uses up to half of delta
 # for the error, and rounding
 _SHARE_OF_ERROR = 2.0 + 1e-9
@@ -159,7 +161,8 @@ def plan(
 
     Args:
         budget: a `Budget` or (epsilon, delta) of all steps, epsilon in nats, which includes the
-            sampling error of the noise; None with a noise multiplier.
+            sampling error of the noise; None with a noise multiplier. A budget that needs no noise,
+            such as an infinite epsilon, gets a multiplier of 0.01.
         params: the parameters, or their shapes.
         clip: the norm C of all groups together, C / sqrt(groups) for each group; or one norm a
             group, in the order of the first appearance of their labels.
@@ -267,10 +270,14 @@ def _with_scales(plan: Plan, allocation: str) -> Plan:
 def _with_budget(budget: Budget, plan: Plan) -> Plan:
     """The plan with the least noise multiplier that satisfies the budget, and with its delta."""
     exact = left_for_exact(budget, plan.sampling_error)
+    loss = plan._loss(xp.asarray(_LEAST))
+    if bool((budget.delta >= 1.0) | needs_no_noise(exact, loss)):
+        multiplier = xp.asarray(_LEAST)
+        return dataclasses.replace(plan, noise_multiplier=multiplier, delta=float(budget.delta))
     # The central limit of Gaussian steps, which is close for other noise; a pure budget has none.
     phases = (Phase(1.0, sampling=plan.sampling, steps=plan.steps),)
     guess = None if float(exact.delta) == 0 else expected_factor(exact, phases)
-    multiplier = calibrate_from(guess, plan._loss, exact, lower=1e-2, upper=1e7)
+    multiplier = calibrate_from(guess, plan._loss, exact, lower=_LEAST, upper=1e7)
     if not bool(xp.isfinite(multiplier)):
         raise ValueError(f"budget cannot be met by {plan.family} noise: it would be infinite")
     plan, delta = dataclasses.replace(plan, noise_multiplier=multiplier), float(budget.delta)

@@ -13,8 +13,10 @@ import optax
 
 from jaxdp._core import checks
 from jaxdp._core.checks import same_length
-from jaxdp._core.float64 import as_numpy, draws_in_float64
+from jaxdp._core.float64 import as_numpy, draws_in_float64, host_array
+from jaxdp._core.namespace import xp
 from jaxdp._core.random_key import checked_key, children, key_for, unshared
+from jaxdp._core.tracing import is_tracing
 from jaxdp._core.types import Key
 from jaxdp.design.families import scaled
 from jaxdp.dpsgd.adaptive_clipping import adapted
@@ -174,14 +176,17 @@ def noised(
     if drawn is None:
         drawn = noise_of_step(plan, checked_key(state.key, sums, plan), state.clips)
     (following, groups), first_clips, plan = drawn, plan.clips, plan.at(state.clips)
-    if_unfinished = jnp.where(state.made < steps, 1.0, jnp.nan)
+    is_known = checks.all_concrete(sums, state, steps) and not is_tracing()
+    if is_known:
+        sums, state = jax.tree.map(host_array, (sums, state))
+    if_unfinished = xp.where(state.made < steps, 1.0, np.nan)
     clips, memory = state.clips, []
     if plan.clip_quantile is not None:
         counts, batch = groups[-1].to(sums[-1]), plan.expected_batch
         clips = adapted(plan.clips, first_clips, plan.clip_quantile, counts, batch)
     noisy, ends = [], [0] * len(plan.sizes)
     for index, (group, dtype) in enumerate(zip(plan.members, plan.dtypes, strict=True)):
-        start, total = ends[group], sums[index].astype(jnp.float64)
+        start, total = ends[group], sums[index].astype(np.float64)
         ends[group] += total.size
         added = groups[group].part(start, total.shape)
         if state.memory:
@@ -189,8 +194,9 @@ def noised(
             memory.append(past)
         else:
             total = added.to(total)
-        noisy.append((if_unfinished * total / plan.expected_batch).astype(dtype))
-    return noisy, NoiseState(following, state.made + 1, clips, tuple(memory))
+        noisy.append((if_unfinished * total / plan.expected_batch).astype(jnp.dtype(dtype)))
+    result = noisy, NoiseState(following, state.made + np.int32(1), clips, tuple(memory))
+    return jax.device_put(result) if is_known else result
 
 
 def _require_independent_steps(plan: Plan) -> None:

@@ -14,6 +14,7 @@ from compilations import counted
 import jaxdp as dp
 from jaxdp import dpsgd
 from jaxdp._core.programs import Traced, shared_jit
+from jaxdp.dpsgd import training_plan
 from jaxdp.solvers import lattice
 
 RECORDS = 12
@@ -90,6 +91,28 @@ def test_a_plan_compiles_nothing_and_begins_near_its_noise(noise, monkeypatch):
     searched = [x for x in tried if 1e-2 < x < 1e7]  # without the ends
     assert len(searched) < 8
     assert max(searched) < 2.0 * min(searched)
+
+
+@pytest.mark.parametrize("budget", [(np.inf, 1e-5), (np.inf, 0.0), (1.0, 1.0)])
+def test_a_budget_that_needs_no_noise_is_not_searched_for(budget, monkeypatch):
+    """An infinite epsilon took 7 s, a delta of 1 25."""
+    monkeypatch.setattr(training_plan, "calibrate_from", None)
+    known = {"sampling_prob": 0.1, "steps": 20, "dataset_size": 100}
+    made = dpsgd.plan(budget, {"w": np.zeros(2)}, clip=1.0, **known)
+    assert made.noise_multiplier == 0.01
+
+
+def test_clipping_by_another_plan_compiles_nothing():
+    def clipped(steps, relation="add"):
+        known = {"steps": steps, "sampling_prob": 0.1, "dataset_size": 100, "relation": relation}
+        made = dpsgd.plan(None, {"w": DATA[0]}, clip=1.0, noise_multiplier=steps, **known)
+        return dpsgd.clip_groups(made).update({"w": DATA}, None)[0]["w"]
+
+    first = clipped(3)
+    with counted() as compiled:
+        for given in ((4,), (5, "remove")):
+            np.testing.assert_array_equal(clipped(*given), first)
+    assert compiled == []
 
 
 def test_what_a_training_reads_is_what_it_runs_with(plan):
