@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 # Extras whose packages some test imports; of the last one, those of the tests alone.
-EXTRAS = ("learn", "lp", "sweep", "plot", "cli", "interop")
+EXTRAS = ("learn", "lp", "sweep", "plot", "cli", "interop", "verify")
 OF_TESTS = ("beartype", "hypothesis", "mpmath", "pytest", "scipy")
 
 
