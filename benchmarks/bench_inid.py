@@ -22,7 +22,7 @@ import numpy as np
 import jaxdp as dp
 from benchmarks._tools.measure import first_call, medians, write
 
-PROFILES, CHECKED, TIMED = 1024, 12, 6
+PROFILES, CHECKED, TIMED = 1024, 12, 3
 DELTA = 1e-5  # of one epsilon of many releases
 
 
@@ -82,7 +82,7 @@ def measure(coordinates: int) -> dict[str, Any]:
         errors = values[:CHECKED] - truth
         assert np.all((errors > -1e-14) & (errors < 2e-10)), errors
         row["worst_error"] = float(errors.max())
-    row["seconds"] = medians({"x": lambda: loss.log_delta(at)}, 5)["x"]
+    row["seconds"] = medians({"x": lambda: loss.log_delta(at)}, 3)["x"]
     found: list[float] = []
 
     def peer() -> None:
@@ -121,6 +121,11 @@ def many() -> dict[str, tuple[dp.PrivacyLoss, Callable[[Any], list[Any]]]]:
         of(dp.Mechanism(dp.DiscreteGaussian(wide), 1)),
         partial(_peers, "from_discrete_gaussian_mechanism", wide),
     )
+    bounds = 1.0 / scales(60, 15.0)
+    rows["60 randomised responses"] = (
+        dp.privacy_loss(dp.PureDP(bounds)).sum(-1),
+        partial(_response_peers, 2.0 / (1.0 + np.exp(bounds))),
+    )
     sampled = scales(60, 2.0)
     rows["60 sampled Laplaces"] = (
         of(dp.Mechanism(dp.Laplace(sampled), 1.0, 0.1, "add_remove")),
@@ -132,6 +137,11 @@ def many() -> dict[str, tuple[dp.PrivacyLoss, Callable[[Any], list[Any]]]]:
 def _peers(name: str, scales: np.ndarray, module: Any, **options: Any) -> list[Any]:
     make = getattr(module, name)
     return [make(float(s), value_discretization_interval=1e-4, **options) for s in scales]
+
+
+def _response_peers(probabilities: np.ndarray, module: Any) -> list[Any]:
+    make = partial(module.from_randomized_response, num_buckets=2)
+    return [make(float(p), value_discretization_interval=1e-4) for p in probabilities]
 
 
 def measure_many(loss: dp.PrivacyLoss, peers: Callable[[Any], list[Any]]) -> dict[str, float]:
