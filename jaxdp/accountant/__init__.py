@@ -9,7 +9,7 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
 * `contour` inverts the moment generating function along a vertical line, a whole batch at once. It
   reads rows, not pairs: sampled Gaussians on complex nodes, or any other loss on the nodes of a
   `Table`, which each kind of pair fills with losses and masses by quadrature of the density between
-  its kinks (`tables`, `dominating_pair`). If many epsilons, or deltas, belong to one loss, a few
+  its kinks (`batch`, `dominating_pair`). If many epsilons, or deltas, belong to one loss, a few
   contours serve all of them (`contour.values_of_a_loss`).
 * `grid` places chord masses of the privacy profiles (`masses`) on a grid (`window`, which reads the
   table) and multiplies them by one FFT (`convolution`). The lower bound comes from a coupling.
@@ -21,6 +21,6 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
 * `evaluate` answers a batch of any shape, in the worse direction. `primitive` lays out its lanes (a
   `batch`, whose different losses are tabulated once) and brings them to the host from inside of any
   transformation. `runner` runs the `steps` of the decision table in turn, in NumPy, and
-  `derivatives` has the slopes. `gpu` is what a program for a GPU computes by itself. `tables`
+  `derivatives` has the slopes. `gpu` is what a program for a GPU computes by itself. `batch`
   reports a law that contradicts itself.
 """

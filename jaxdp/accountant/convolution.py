@@ -50,10 +50,10 @@ import numpy as np
 
 from jaxdp._core.namespace import logsumexp, xp
 from jaxdp._numeric.elementary import ULP, conversion_entropy
+from jaxdp.accountant.batch import Table
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.masses import Grid, Masses, facts_of, masses_of, regridded
-from jaxdp.accountant.tables import Table
 from jaxdp.accountant.window import Plan, total
 from jaxdp.dominating_pair.base import DominatingPair, log_of_infinite, rounding_of_infinite
 

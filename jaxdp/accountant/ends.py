@@ -34,8 +34,8 @@ from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite, rounding_of_infinite
 from jaxdp.noise.gaussian import Gaussian
 
-# Relative width up to which bounds stay as they are. chosen: far below any stated error
-_NARROW = 1e-9
+# Relative width up to which bounds stay as they are. chosen: a tenth of the error stated
+_NARROW = 1e-7
 # Least mu for which a Gaussian has epsilon >= mu^2 / 2 at every delta up to `_SMALL_DELTA`.
 # derived: at that epsilon delta is at least 1/2 - 1 / (mu sqrt(2 pi))
 _LARGE_MU = 2.0

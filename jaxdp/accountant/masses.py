@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdp._numeric.elementary import ULP
-from jaxdp.accountant.tables import Table
+from jaxdp.accountant.batch import Table
 from jaxdp.accountant.window import FITS
 from jaxdp.dominating_pair.base import DominatingPair
 

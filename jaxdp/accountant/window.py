@@ -20,7 +20,7 @@ import numpy as np
 from jaxdp._core.namespace import logsumexp, softmax
 from jaxdp._numeric.elementary import conversion_entropy
 from jaxdp._numeric.search import bisect
-from jaxdp.accountant.tables import Table
+from jaxdp.accountant.batch import Table
 
 LOG_TILTS = (-23.0, 50.0)  # log of the range of tilts searched. chosen: all that a float64 may need
 BISECTIONS = 40  # of log tilt. derived: 73 / 2^40 is 1e-10

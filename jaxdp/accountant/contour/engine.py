@@ -1,6 +1,6 @@
 """Bounds on delta and epsilon by inversion along a vertical contour, for lanes side by side.
 
-Identity: `terms`. Error: `errors`. Derivatives: `slopes`, of the sum and of its inverse. Where
+Identity: `terms`. Error: `curve`. Derivatives: `slopes`, of the sum and of its inverse. Where
 Chernoff's bound is below the sum with its errors, it is the upper bound.
 
 Sampled Gaussians are rows of their own (`mixtures`): a short sum (`BULK`) serves most lanes of a

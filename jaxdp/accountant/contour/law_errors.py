@@ -12,7 +12,7 @@
   above the cap, including atoms, and V_c the total variation of the density below it. Both hold for
   the nodes' own law where the density is monotone between nodes;
 * smoothing: where psi falls too slowly, as for atoms, one more release, a Gaussian, makes it fall
-  (`errors` bounds what this adds to delta).
+  (`curve` bounds what this adds to delta).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from jaxdp.accountant.contour.nodes import (
 from jaxdp.accountant.contour.plan import CUTS
 from jaxdp.accountant.contour.rare_losses import Cut, cut, next_depth
 from jaxdp.accountant.contour.rows import Parts, Plan, Rows
-from jaxdp.accountant.contour.transform import INNER
+from jaxdp.accountant.contour.terms import INNER
 from jaxdp.dominating_pair.base import MASS_ERROR
 
 # Tilts among which the best is taken. chosen: all that a double may need

@@ -5,7 +5,7 @@ planned for log deltas from that of epsilon 0 down to `LEAST_LOG_DELTA`, serve a
 loss: each takes the contour whose errors are least there. An epsilon at a delta is found by
 Newton's method on the upper bound, from a grid of epsilons.
 
-Error: the five errors of `errors` at the contour that is taken, plus the rounding of a turn by more
+Error: the five errors of `curve` at the contour that is taken, plus the rounding of a turn by more
 than its own epsilon. A value is answered only if its bracket is at most `WIDER` times the brackets
 of contours at their own epsilons around it, which a value alone has. Any other value has an upper
 bound, but no lower one, so that it goes on alone. Chosen by `engines` for concrete values, if
@@ -26,10 +26,10 @@ from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant import inverse
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
-from jaxdp.accountant.contour import curve, errors
+from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour.cumulant import log_least_delta
+from jaxdp.accountant.contour.curve import Errors
 from jaxdp.accountant.contour.engine import LARGEST_EPSILON, Maker, lanes_last, with_infinite
-from jaxdp.accountant.contour.errors import Errors
 from jaxdp.accountant.contour.nodes import LARGEST_LOG, FrozenContour, Stage
 from jaxdp.accountant.inverse import Reading
 
@@ -82,7 +82,7 @@ def read(of: Contours, epsilon: Any) -> tuple[Reading, Any]:
     log_scale = each.log_scale - frozen.tilt * move
     scale = np.exp(np.minimum(log_scale, LARGEST_LOG))
     found = scale * found
-    high, low = errors.bounds_of_sum(each, frozen, epsilon, found[0], found[2])
+    high, low = curve.bounds_of_sum(each, frozen, epsilon, found[0], found[2])
     rounded = 4.0 * ULP * np.abs(move)
     rounded = rounded * (scale * of.turned[best] + frozen.tilt * (np.abs(found[0]) + high))
     least: Any = np.exp(log_least_delta(each.bounds, epsilon) - unit) + lost[at[1], best]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Index, Reals
-from jaxdp.accountant.contour import terms, transform
+from jaxdp.accountant.contour import terms
 from jaxdp.accountant.contour.nodes import FrozenContour, Pair, Stage
 from jaxdp.accountant.contour.rows import Rows
 
@@ -50,8 +50,8 @@ def log_delta_slopes(stage: Stage, rows: Rows, frozen: FrozenContour) -> tuple[A
             sums.of_epsilon + xp.sum(terms.slope_of(frozen, found)[0], 0),
             sums.of_variance + xp.sum(terms.density_of(frozen, found)[0], 0),
             sums.of_number + xp.sum(of_number, 0),
-            _plus(sums.of_mass, transform.adjoint(line.powers, factors, index)),
-            _plus(sums.of_loss, transform.adjoint(line.powers, turned, index)),
+            _plus(sums.of_mass, terms.adjoint(line.powers, factors, index)),
+            _plus(sums.of_loss, terms.adjoint(line.powers, turned, index)),
         )
 
     lane, phase, node = (xp.zeros_like(x) for x in (frozen.tilt, power, line.powers.loss[0]))

@@ -15,7 +15,7 @@ from flint import acb, arb
 
 import jaxdp as dp
 from jaxdp._core.namespace import kernel
-from jaxdp.accountant.contour import curve, law_errors, terms, transform
+from jaxdp.accountant.contour import curve, law_errors, terms
 from jaxdp.proof import balls, statement
 
 GAUSSIAN = dp.Gaussian(1.5)
@@ -119,7 +119,7 @@ def found_on(contour):
         for index in range(int(blocks)):
             block = terms.block(stage, rows, frozen, line, index)
             height = block.t[:, None]
-            rounding = transform.rounding(stage.points) * line.wander * height
+            rounding = terms.rounding(stage.points) * line.wander * height
             stated = parts.of_phi + rows.phi_error(parts.by_height, frozen, height)
             t.append(block.t[:, 0])
             phi.append(np.exp(block.log_phi[0] + 1j * block.log_phi[1])[:, 0, 0])
