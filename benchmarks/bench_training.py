@@ -76,7 +76,9 @@ def noises(params: Any, plan: Any, key: Any) -> Any:
     """The noise of all steps and nothing else."""
     noising = dp.dpsgd.add_noise(plan, key)
     zero = jax.tree.map(jnp.zeros_like, params)
-    step = jax.jit(lambda state: noising.update(zero, state))
+
+    def step(state: Any) -> Any:
+        return noising.update(zero, state)
 
     def run() -> Any:
         state, noisy = noising.init(params), None

@@ -116,6 +116,11 @@ def test_known_words_are_those_of_the_program_and_compile_nothing():
     np.testing.assert_array_equal(two, each)
 
 
+def test_few_blocks_and_many_are_mixed_alike():
+    state = np.random.default_rng(0).integers(0, 2**32, (4, 4, 5), dtype=np.uint32)
+    np.testing.assert_array_equal(chacha._mixed_few(state), chacha._mixed_many(state))
+
+
 def test_calls_outside_of_jit_compile_once():
     children(dp.secure_key(), 0)
     with counted() as compiled:
