@@ -251,7 +251,7 @@ def with_slopes_of_root(
     """`result`, with the slopes in `numbers` of at_root(root, numbers).
 
     `root`, where residual(root, numbers) is 0, moves by the implicit function theorem. Slopes are 0
-    where it is 0, infinite or NaN.
+    where it is 0 or infinite, and NaN where it is NaN.
     """
     del residual, at_root, root, numbers
     return result
@@ -261,12 +261,13 @@ def with_slopes_of_root(
 def _(residual: Any, at_root: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
     (root, numbers, result), along = primals, tangents[1]
     is_root = xp.isfinite(root) & (root > 0)
+    other = xp.where(xp.isnan(root), xp.nan, 0.0)
     root = xp.where(is_root, root, 1.0)
     _, rise = jax.linearize(residual, root, numbers)
     across = rise(xp.ones_like(root), jax.tree.map(xp.zeros_like, numbers))
     slope = _slope_solve(lambda _: across, -rise(xp.zeros_like(root), along))
     _, moved = jax.jvp(at_root, (root, numbers), (slope, along))
-    return result, jax.tree.map(lambda x: xp.where(is_root, x, 0.0), moved)
+    return result, jax.tree.map(lambda x: xp.where(is_root, x, other), moved)
 
 
 def _of_known(residual: Function, *known: Reals) -> Function:

@@ -11,7 +11,15 @@ import pytest
 from jaxdp._core.namespace import xp
 from jaxdp._numeric import double_double, elementary
 from jaxdp._numeric.mills import _H, log_normal_survival, mills, mills_pair, mills_slope
-from jaxdp._numeric.search import bisect, last_feasible, least_value, secant_bracket, secants, zoom
+from jaxdp._numeric.search import (
+    bisect,
+    last_feasible,
+    least_value,
+    secant_bracket,
+    secants,
+    with_slopes_of_root,
+    zoom,
+)
 
 pytestmark = pytest.mark.float64
 
@@ -207,6 +215,21 @@ def test_secants_where_nothing_or_all_passes():
     state = secants(lambda x, _: xp.full_like(x, xp.inf), safe, unsafe, np.full(2, 300.0), -1.0)
     assert np.all(np.isnan(state.found))
     assert state.steps <= 2
+
+
+@pytest.mark.float64
+def test_slopes_of_a_root_follow_the_implicit_function():
+    squares = jnp.array([4.0, 0.0, jnp.nan, jnp.inf])
+    root = jnp.sqrt(squares)
+
+    def doubled(squares):
+        return with_slopes_of_root(
+            lambda x, n: x * x - n, lambda x, _: 2.0 * x, root, squares, 2.0 * root
+        )
+
+    value, slope = jax.jvp(doubled, (squares,), (jnp.ones(4),))
+    np.testing.assert_array_equal(value, 2.0 * root)
+    np.testing.assert_allclose(slope, [0.5, 0.0, np.nan, 0.0], rtol=1e-15)
 
 
 def test_bisection_and_zoom():
