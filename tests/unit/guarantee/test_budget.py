@@ -52,11 +52,11 @@ def test_no_public_function_takes_a_budget_alone():
                 if any(isinstance(n, ast.Name) and n.id == "Budget" for n in names):
                     found.add(f"{path.stem}.{node.name}")
     inner = {
-        *("accounting.least_factor", "allocate.least", "allocate.level_of", "queries.least"),
+        *("plan.least_factor", "allocate.least", "allocate.level_of", "queries.least"),
         *("calibrate.least_of_composition", "conversions.largest_laplace_ratio"),
         *("defaults.defaults", "defaults.greedy_defaults", "drawn.left_for_exact"),
         *("greedy.planned", "measured.measure", "measured.narrowed", "moments.release"),
-        *("queries.expected_factor", "risk.solved"),
+        *("queries.expected_factor", "queries.needs_no_noise", "risk.solved"),
     }
     assert found == inner
 
