@@ -12,7 +12,8 @@ which each of them runs. To add an engine, add a row, and the engine to `_ENGINE
 depends only on the types of the pairs and on the units of lattices.
 
 If many values belong to one loss, `contour.values_of_a_loss` answers them first. `ends` follows the
-first engine, for every lane. `contour.number_of_rare_losses` counts rare large losses of samples.
+first engines, for every lane. `contour.few_hits` answers sampled Gaussians of which few hold the
+record, and `contour.number_of_rare_losses` counts rare large losses of any other samples.
 `divergences` follows the last engine. A program for a GPU evaluates one engine, and the host the
 lanes that it leaves wide (`steps_on_gpu`).
 """
@@ -35,7 +36,7 @@ from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, is_gaussian
 from jaxdp.accountant.contour import engine as contour
-from jaxdp.accountant.contour import number_of_rare_losses, values_of_a_loss
+from jaxdp.accountant.contour import few_hits, number_of_rare_losses, values_of_a_loss
 from jaxdp.accountant.contour.laws import are_coarse, laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.contour.shared import CLOSE
@@ -77,9 +78,12 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         Row("shared mixtures", 1e-6, BLOCKS, most_left=MOST_LEFT),
         # In a small batch the short sum costs more than it saves. chosen
         Row("short mixtures", more_than=64, if_unanswered=True),
-        ON_MIXTURES,
+        ON_MIXTURES._replace(levels=BLOCKS[:1]),
+        # A lane of few hits takes 30 ms, and shares nothing with the others. measured
+        ON_MIXTURES._replace(levels=BLOCKS[1:], more_than=8),
+        Row("few hits", 1e-5),
+        ON_MIXTURES._replace(above=1e-5, levels=BLOCKS[1:]),
         END,
-        Row("laws", 1e-5, LAW_BLOCKS[1:2], most_left=MOST_LEFT),
         RARE,
         Row("points", 1e-3),
         Row("divergences", 1e-3),
@@ -263,5 +267,6 @@ _ENGINES: dict[str, dict[Question, Engine]] = {
     "fine laws": _both(
         partial(contour.engine, stage=contour.OF_LAWS, rows_of=laws_of, skips=are_coarse)
     ),
+    "few hits": _both(few_hits.engine),
     "number of rare losses": _both(number_of_rare_losses.engine),
 }

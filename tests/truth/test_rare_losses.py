@@ -124,7 +124,8 @@ def test_one_rare_loss_decides(row):
     found = float(loss.log_delta(epsilon))
     assert known - error <= found <= known + error + most
     assert found - float(loss.log_delta_error(epsilon)) <= known + error
-    assert epsilon - 1e-9 <= float(loss.epsilon(np.exp(found))) <= epsilon * 1.01
+    # The bound on delta has an error of its own.
+    assert epsilon - 1e-7 <= float(loss.epsilon(np.exp(found))) <= epsilon * 1.01
 
 
 def test_a_contour_that_resolves_nothing_is_no_bound():

@@ -109,7 +109,7 @@ def on_nodes(stage: Stage, of: Components, place: Place) -> Nodes:
             log_weight + xp.asarray(cutoff.tables(stage.nodes, stage.height).below)[:, None, None]
         )
     log_weight = of.log_coin[:, None] + log_weight
-    return Nodes(_loss(of, x), log_weight.reshape(-1, *x.shape[1:]), spacing)
+    return Nodes(loss_on_axis(of, x), log_weight.reshape(-1, *x.shape[1:]), spacing)
 
 
 def _log_share(share: Reals) -> Reals:
@@ -124,7 +124,8 @@ def _exponents(of: Components, x: Reals) -> Reals:
     return mean * x - 0.5 * mean * mean
 
 
-def _loss(of: Components, x: Reals) -> Reals:
+def loss_on_axis(of: Components, x: Reals) -> Reals:
+    """The loss at x, on the nodes of all mixtures."""
     u, share = _exponents(of, x), of.share[:, :, None]
     small = xp.minimum(u, LARGE)
     excess = xp.sum(share * xp.expm1(small), 0)
