@@ -53,8 +53,9 @@ def readings(loss, epsilon):
         of = lanes_last(mixtures_of(batch(loss, [epsilon]))[0])
         wide = few_hits._law(of, few_hits.LAST, few_hits.PLACES)
         for plan in few_hits.PLANS:
-            line = few_hits._line(few_hits._planned(wide, epsilon, plan), epsilon)
-            yield *line.read(epsilon)[:2], plan
+            planned = few_hits._planned(wide, epsilon, plan)
+            if planned is not None:
+                yield *few_hits._line(planned, epsilon).read(epsilon)[:2], plan
 
 
 def test_few_hits_on_one_line():
@@ -138,6 +139,15 @@ def test_phases_with_noises_of_their_own():
     found = bracket("log delta", 1000 * parts[0] + 1000 * parts[1], [4.0])
     assert found.upper - found.lower < 1e-5
     assert np.log(sum(single)) - 1e-9 <= found.upper[0] <= np.log(sum(single)) + 1e-3
+
+
+@pytest.mark.parametrize("noise", [0.01, 1e-4])
+def test_little_noise_takes_little_memory(noise):
+    """Nodes are a share of the noise apart: no plan has more than its limit."""
+    assert len(list(readings(removed(noise, 1e-6, 100), 1.0))) < len(few_hits.PLANS)
+    lower, upper = bracket("log delta", removed(noise, 1e-6, 100), [1.0])
+    rate = np.log(-np.expm1(100 * np.log1p(-1e-6)))
+    assert lower[0] <= rate <= upper[0] + 1e-9
 
 
 def test_other_losses_are_left_to_other_engines():

@@ -46,6 +46,7 @@ NEAR = 32  # points that share a far power. measured
 SPACING = 0.34  # of nodes, over w. chosen: from below and from above they miss e^(-42)
 FALLEN = 23.0  # nats below its peak of a tilted law's last node. derived: 1e-10
 PLACES = 1400  # of estimates. chosen
+MOST_NODES = 2**13  # of a plan. chosen: its turns take 20 MB
 FIRST, LAST = -9.5, 60.0  # first node, and last place of a step, in units of the noise
 BELOW = 2.2e-21  # twice the probability below the first node. derived
 HEIGHT = 6.8  # of the contour's nodes, in nodes. chosen
@@ -194,13 +195,17 @@ def _log_some(number: Any, log_p: Any) -> float:
     return float(np.log(-np.expm1(np.sum(number * np.log1p(-np.exp(log_p))))))
 
 
-def _planned(wide: _Law, epsilon: float, plan: tuple[float, float, float, int]) -> _Plan:
+def _planned(wide: _Law, epsilon: float, plan: tuple[float, float, float, int]) -> _Plan | None:
+    """The plan at an epsilon; None where it has too many nodes."""
     n, t, own, w = wide.number, TILTS / epsilon, wide.place(epsilon), plan[2] / wide.mean
     c, top = (wide.place(share * epsilon) for share in plan[:2])
     most = wide.mean + np.sqrt(np.maximum(own - wide.mean, 0.0) ** 2 + FAR)
     top = np.maximum(np.minimum(top, most), c + 2.0 * w)
     last = float(np.max(top + 11.0 * w))
-    law = _law(wide.of, last, int((last - FIRST) / (SPACING * np.min(w))) + 2)
+    nodes = int((last - FIRST) / (SPACING * np.min(w))) + 2
+    if nodes > MOST_NODES:
+        return None
+    law = _law(wide.of, last, nodes)
     x = law.x
     at = [np.sqrt(2.0) * (x - place) / w for place in (c, top)]
     (low, high), (low_c, high_c) = (special.log_ndtr(sign * np.stack(at)) for sign in (-1.0, 1.0))
@@ -442,6 +447,8 @@ def _lines(of: Any, epsilon: float) -> list[_Line]:
     wide, lines, others = _law(of, LAST, PLACES), list[_Line](), list[_Plan]()
     for plan in PLANS:
         found = _planned(wide, epsilon, plan)
+        if found is None:
+            continue
         if found.log_error > ENOUGH:
             others.append(found)
             continue
@@ -454,8 +461,8 @@ def _lines(of: Any, epsilon: float) -> list[_Line]:
 
 
 def _log_delta(of: Any, epsilon: float) -> tuple[float, float]:
-    lower, upper, _ = zip(*(line.read(epsilon) for line in _lines(of, epsilon)), strict=True)
-    return max(lower), min(upper)
+    read = [line.read(epsilon) for line in _lines(of, epsilon)]
+    return max((x[0] for x in read), default=-np.inf), min((x[1] for x in read), default=np.inf)
 
 
 def _epsilon(of: Any, delta: float) -> tuple[float, float]:
