@@ -3,7 +3,6 @@
 import dataclasses
 import gc
 import weakref
-
 from typing import Any
 
 import jax
