@@ -78,11 +78,8 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         Row("shared mixtures", 1e-6, BLOCKS, most_left=MOST_LEFT),
         # In a small batch the short sum costs more than it saves. chosen
         Row("short mixtures", more_than=64, if_unanswered=True),
-        ON_MIXTURES._replace(levels=BLOCKS[:1]),
-        # A lane of few hits takes 30 ms, and shares nothing with the others. measured
-        ON_MIXTURES._replace(levels=BLOCKS[1:], more_than=8),
+        ON_MIXTURES,
         Row("few hits", 1e-5),
-        ON_MIXTURES._replace(above=1e-5, levels=BLOCKS[1:]),
         END,
         RARE,
         Row("points", 1e-3),

@@ -164,6 +164,11 @@ class _Plan(NamedTuple):
     log_error: float  # predicted, over delta
 
 
+def _least(x: Any, axis: int | None = None) -> Any:
+    """Least entries that are not NaN."""
+    return np.min(np.where(np.isnan(x), np.inf, x), axis)
+
+
 def _log_sum(log_mass: Any, rise: Any) -> Any:
     """log of sum e^(log_mass + rise) (tilts, phases); infinite where the last node still counts."""
     exponent = log_mass + rise
@@ -251,7 +256,7 @@ def _contour(of: _Curve, epsilon: float) -> tuple[int, float, float]:
     apart = np.where(np.eye(t.size) > 0, np.nan, np.abs(t[:, None] - t))
     reach, is_above = (chernoff - unit + BELOW_DELTA) / apart, t > t[:, None]
     sides = (np.where(side, reach, np.inf) for side in (is_above, ~is_above))
-    period = np.max([np.nanmin(side, 1) for side in sides], 0)
+    period = np.max([_least(side, 1) for side in sides], 0)
     # Nats of the largest term above delta, and of what the points miss.
     size = chernoff + conversion_entropy(t) - np.log(t * (1.0 + t)) - unit
     height = 2.0 * np.sqrt(BELOW_DELTA + np.maximum(size, 0.0)) / of.fall
@@ -286,9 +291,9 @@ class _Line(NamedTuple):
         images = plan.some - plan.tilts * epsilon - unit - gap
         images = images - np.log1p(-np.exp(-np.maximum(gap, 1e-300)))
         sides = plan.tilts > theta, plan.tilts < theta
-        aliased = np.sum([np.exp(np.nanmin(np.where(x, images, np.inf))) for x in sides])
-        none = np.exp(np.nanmin(plan.none - plan.tilts * epsilon) - unit)
-        put = np.exp(np.nanmin(plan.put + (1.0 + plan.tilts) * epsilon) - unit)
+        aliased = np.sum([np.exp(_least(np.where(x, images, np.inf))) for x in sides])
+        none = np.exp(_least(plan.none - plan.tilts * epsilon) - unit)
+        put = np.exp(_least(plan.put + (1.0 + plan.tilts) * epsilon) - unit)
         p, q = np.exp(plan.far[0] - unit), np.exp(plan.far[1] + epsilon - unit)
         error = error + self.errors[1] + 2.0 * EXACT * (p + q)
         high, low = value + p - q + error + none + put, value + p - q - error - aliased
