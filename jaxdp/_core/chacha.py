@@ -232,7 +232,7 @@ def _cast(words: list[Any], bit_width: int) -> Any:
 
 
 def first_children(keys: np.ndarray) -> np.ndarray:
-    """Of known keys (keys, 8): the first of the children of the child of 0."""
+    """First child of each known key's child of 0, for keys (keys, 8)."""
     child = block(list(keys.T), (0, 0, _FOLD, 0))[:_KEY_WORDS]
     return np.stack(block(child, (0, 0, _SPLIT, 0))[:_KEY_WORDS], axis=-1)
 

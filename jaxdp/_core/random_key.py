@@ -100,7 +100,7 @@ def _typed(words: np.ndarray, key: Key) -> jax.Array:
 
 
 def first_children(keys: jax.Array) -> jax.Array:
-    """Of each of known keys: the first of the children of the child of 0."""
+    """First child of each known key's child of 0."""
     if not is_secure(keys):
         return _first_children(keys)
     children = chacha.first_children(np.asarray(jax.random.key_data(keys)))
