@@ -47,14 +47,15 @@ def bracket(question, loss, values):
         return few_hits.engine(question).solve(batch(loss, values), unknown, 1)
 
 
-def readings(loss, epsilon):
-    """Bounds on log delta by each plan."""
+def readings(loss, epsilon, plans=few_hits.PLANS, periods=1.0):
+    """Bounds on log delta by each plan, with a share of its period."""
     with kernel(), jax.numpy_rank_promotion("allow"), np.errstate(all="ignore"):
         of = lanes_last(mixtures_of(batch(loss, [epsilon]))[0])
         wide = few_hits._law(of, few_hits.LAST, few_hits.PLACES)
-        for plan in few_hits.PLANS:
+        for plan in plans:
             planned = few_hits._planned(wide, epsilon, plan)
             if planned is not None:
+                planned = planned._replace(period=periods * planned.period)
                 yield *few_hits._line(planned, epsilon).read(epsilon)[:2], plan
 
 
@@ -76,6 +77,28 @@ def test_every_plan_brackets_the_truth(epsilon):
     for lower, upper, plan in readings(removed(0.7, 1e-6, 1e5), epsilon):
         assert lower <= TRUTHS[epsilon] + ERROR, plan
         assert upper >= TRUTHS[epsilon] - ERROR, plan
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 4.0])
+@pytest.mark.parametrize(
+    ("plan", "periods", "spacing"),
+    [
+        pytest.param((0.35, 1.0, 0.2, 1024), 1.0, 0.34, id="losses above both steps"),
+        pytest.param((0.95, 4.0, 0.2, 1024), 1.0, 0.34, id="losses below both steps"),
+        pytest.param((0.35, 4.0, 0.2, 1024), 0.5, 0.34, id="images"),
+        pytest.param((0.35, 4.0, 0.2, 1024), 0.2, 0.34, id="more images"),
+        pytest.param((0.35, 4.0, 0.2, 64), 1.0, 0.34, id="truncation"),
+        pytest.param((0.35, 4.0, 0.2, 24), 1.0, 0.34, id="more truncation"),
+        pytest.param((0.35, 4.0, 0.2, 1024), 1.0, 0.5, id="quadrature"),
+        pytest.param((0.35, 4.0, 0.2, 1024), 1.0, 1.2, id="more quadrature"),
+    ],
+)
+def test_each_error_is_in_the_bracket(epsilon, plan, periods, spacing, monkeypatch):
+    """Plans so coarse that one error is as large as delta bracket the truth all the same."""
+    monkeypatch.setattr(few_hits, "SPACING", spacing)
+    ((lower, upper, _),) = readings(removed(0.7, 1e-6, 1e5), epsilon, [plan], periods)
+    assert lower <= TRUTHS[epsilon] + ERROR
+    assert upper >= TRUTHS[epsilon] - ERROR
 
 
 def test_one_release_has_its_profile():
