@@ -81,6 +81,8 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         ON_MIXTURES,
         Row("few hits", 1e-5),
         END,
+        # Pairs that few hits do not serve, as of truncated batches.
+        Row("laws", 1e-5, LAW_BLOCKS[1:2]),
         RARE,
         Row("points", 1e-3),
         Row("divergences", 1e-3),
