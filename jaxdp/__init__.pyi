@@ -11,7 +11,7 @@ from jaxdp import risk as risk
 from jaxdp import sampling as sampling
 from jaxdp import solvers as solvers
 from jaxdp import tables as tables
-from jaxdp._core.programs import enable_cache as enable_cache
+from jaxdp._core.compilation import enable_cache as enable_cache
 from jaxdp._core.random_key import secure_key as secure_key
 from jaxdp.adaptive.filter import BudgetExceededError as BudgetExceededError
 from jaxdp.adaptive.filter import Filter as Filter

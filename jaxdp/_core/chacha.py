@@ -165,10 +165,6 @@ def _program(
     return of
 
 
-def _words(key: Any) -> list[Any]:
-    return [key[i] for i in range(_KEY_WORDS)]
-
-
 @_program()
 def _seed(seed: Any) -> Any:
     """A key from a whole number: for tests, as a seed can be guessed."""
@@ -182,7 +178,7 @@ def _seed(seed: Any) -> Any:
 def _split(key: Any, shape: Shape) -> Any:
     """Children: half of the block of their number."""
     number = xp.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
-    words = block(_words(key), (number, 0, _SPLIT, 0))
+    words = block(list(key), (number, 0, _SPLIT, 0))
     return xp.stack(words[:_KEY_WORDS], axis=-1)
 
 
@@ -190,7 +186,7 @@ def _split(key: Any, shape: Shape) -> Any:
 def _fold_in(key: Any, data: Any) -> Any:
     """The child of a number: half of its block."""
     number = xp.asarray(data).astype(np.uint32)
-    words = block(_words(key), (number, 0, _FOLD, 0))
+    words = block(list(key), (number, 0, _FOLD, 0))
     return xp.stack(words[:_KEY_WORDS])
 
 
@@ -208,7 +204,7 @@ def _bits(key: Any, bit_width: int, shape: Shape) -> Any:
         raise ValueError(f"shape must need fewer than 2^32 blocks of 512 bits, got {shape}")
 
     def drawn(counter: Any) -> Any:
-        return _cast(block(_words(key), (counter, 0, _BITS, 0)), bit_width)
+        return _cast(block(list(key), (counter, 0, _BITS, 0)), bit_width)
 
     if blocks <= _CHUNK or jax.default_backend() != "cpu":
         return drawn(xp.arange(blocks, dtype=np.uint32)).reshape(-1)[:size].reshape(shape)

@@ -1,15 +1,12 @@
-"""Checks of arguments: concrete bad values raise, traced ones become NaN.
+"""Checks of arguments: concrete bad values raise `ValueError`, traced ones become NaN.
 
-A bad concrete value raises `ValueError` with the argument, the value and the range. A bad
-traced value, which cannot raise, becomes NaN: every comparison with NaN is False, so nothing
-downstream can take it for a small delta.
+Every comparison with NaN is False, so nothing downstream can take it for a small delta.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -23,16 +20,6 @@ from jax.tree_util import tree_leaves
 from jaxdp._core.namespace import in_kernel, xp
 from jaxdp._core.precision import is_open
 from jaxdp._core.types import ArrayLike, Bools, Reals
-
-
-def first_axis(name: str, array: Any) -> int:
-    """The length of an array's first axis; `ValueError` for a number, which has none."""
-    shape = np.shape(array)
-    if not shape:
-        raise ValueError(
-            f"{name} must be an array with the records along its first axis, got one number"
-        )
-    return shape[0]
 
 
 def same_length(lengths: Mapping[str, int], what: str = "records") -> int:
@@ -57,8 +44,15 @@ def records_of_tree(name: str, tree: Any) -> int:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     if not leaves:
         raise ValueError(f"{name} must hold an array, got {tree!r}")
-    named = {name + jax.tree_util.keystr(path): leaf for path, leaf in leaves}
-    return number_of_records({key: first_axis(key, leaf) for key, leaf in named.items()})
+    lengths = {}
+    for path, leaf in leaves:
+        place = name + jax.tree_util.keystr(path)
+        if not np.shape(leaf):
+            raise ValueError(
+                f"{place} must be an array with the records along its first axis, got one number"
+            )
+        lengths[place] = np.shape(leaf)[0]
+    return number_of_records(lengths)
 
 
 # The least normal double: XLA on a CPU takes what is smaller, and not 0, for 0.
@@ -199,15 +193,12 @@ def probability(name: str, value: ArrayLike, *, lift: bool = False) -> Reals:
 def whole(name: str, value: ArrayLike, lower: float = 0.0, upper: float = np.inf) -> Reals:
     """A count: a whole number in [`lower`, `upper`]; NaN where a traced value is not."""
     count = real(name, value, lower, upper)
-    if is_concrete(count):
-        # NumPy: inside a trace JAX would trace what is known as well.
-        known = np.asarray(count)
-        if in_kernel():
-            return xp.where(known == np.round(known), count, np.nan)
-        if np.any(known != np.round(known)):
-            raise ValueError(f"{name} must be whole, got {value}")
-        return count
-    return jnp.where(count == jnp.round(count), count, jnp.nan)
+    is_whole = count == xp.round(count)
+    if in_kernel() or not is_concrete(count):
+        return xp.where(is_whole, count, xp.nan)
+    if not np.all(is_whole):
+        raise ValueError(f"{name} must be whole, got {value}")
+    return count
 
 
 def distance(name: str, value: ArrayLike, is_whole: bool) -> Reals:
@@ -280,14 +271,4 @@ def extra(module: str, extra_name: str) -> ModuleType:
     except ImportError as error:
         raise ImportError(
             f"{module} is needed here: pip install 'jaxdp-privacy[{extra_name}]'"
-        ) from error
-
-
-def posix_locks() -> ModuleType:
-    """The module `fcntl`; `NotImplementedError` with the platform's name where there is none."""
-    try:
-        return importlib.import_module("fcntl")
-    except ImportError as error:
-        raise NotImplementedError(
-            f"locked files need POSIX locks, which {sys.platform} has not: use Linux or macOS"
         ) from error

@@ -18,9 +18,6 @@ from jaxdp.proof.schema import unique
 
 T = TypeVar("T", bound="Saved")
 
-# Where Linux shows the files that a process has open.
-_BY_DESCRIPTOR = "/proc/self/fd/{}"
-
 
 class Format(NamedTuple):
     """The name and the version of a text format."""
@@ -81,14 +78,11 @@ def write_atomically(
         require_replaceable(target)
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        descriptor, has_name = _opened(partial, mode)
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(descriptor)
-            if not has_name:
-                # With a descriptor, even of no use here, Python follows the link to the file.
-                os.link(_BY_DESCRIPTOR.format(descriptor), partial, src_dir_fd=descriptor)
         _move(partial, target, replaces)
         sync_folder(target.parent)
     except BaseException:
@@ -107,28 +101,15 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _opened(partial: Path, mode: int) -> tuple[int, bool]:
-    """A new file, and whether it has its name yet: without one, a kill leaves nothing."""
-    flag = getattr(os, "O_TMPFILE", None)  # of Linux and most of its file systems
-    if flag is not None and os.path.exists(_BY_DESCRIPTOR.format("")):
-        with contextlib.suppress(OSError):
-            return os.open(partial.parent, os.O_WRONLY | flag, mode), False
-    return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), True
-
-
 def _move(partial: Path, target: Path, replaces: bool) -> None:
     if not replaces:
-        try:
-            # One step, which fails where a name is taken.
+        # One step, which fails where a name is taken; some file systems have no links.
+        with contextlib.suppress(OSError):
             os.link(partial, target)
-        except FileExistsError:
-            raise
-        except OSError as error:  # a file system without links
-            if target.exists():
-                raise FileExistsError(target) from error
-        else:
             partial.unlink()
             return
+        if os.path.lexists(target):
+            raise FileExistsError(target)
     partial.replace(target)
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
@@ -25,15 +24,25 @@ from jax.tree_util import tree_flatten, tree_leaves
 
 from jaxdp._core import checks
 from jaxdp._core.namespace import for_traces
-from jaxdp._core.precision import is_inside, narrowed, opened, refused_on_tpu, with_float64
+from jaxdp._core.precision import (
+    is_inside,
+    is_tracing,
+    isolated,
+    narrowed,
+    opened,
+    outside_traces,
+    refused_on_tpu,
+    with_float64,
+)
 from jaxdp._core.pytree import assign, is_record, numbers_of, with_data
 from jaxdp._core.random_key import unshared
-from jaxdp._core.tracing import is_tracing, isolated, outside_traces
 
 F = TypeVar("F", bound=Callable[..., Any])
 # 1: rounded up, -1: down, 0: to nearest; of several results, or by the keywords of a call.
 Side: TypeAlias = float | tuple[float, ...] | Callable[..., float]
 
+# Attribute of functions that open float64 themselves, which `in_float64` leaves as they are.
+_OPENING = "opens_float64"
 # Names of arguments that are keys.
 _KEYS = ("key", "keys")
 # Operators that compute; other names with two underscores are Python's.
@@ -75,21 +84,11 @@ def _wrap_methods(cls: type) -> None:
             wrapped = property(_wrapped(member.fget, side))
         elif isinstance(member, classmethod):
             wrapped = classmethod(_wrapped(member.__func__, side))
-        elif inspect.isfunction(member) and member not in _OPENING:
+        elif inspect.isfunction(member) and not hasattr(member, _OPENING):
             wrapped = _wrapped(member, side, is_refused=name not in _OF_DRAWS)
         else:
             continue
         setattr(cls, name, wrapped)
-
-
-# Functions that open float64 themselves.
-_OPENING: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def opening(function: F) -> F:
-    """The function, which `in_float64` leaves as it is in a class."""
-    _OPENING.add(function)
-    return function
 
 
 def _wrapped(function: Any, side: Side, is_refused: bool = True) -> Any:
@@ -153,7 +152,8 @@ def draws_in_float64(
         side = None if keeps_types else 0.0
         return traced_in_float64(function, (args, kwargs), side, is_refused=False)
 
-    return cast(F, opening(call))
+    setattr(call, _OPENING, True)
+    return cast(F, call)
 
 
 def traced_in_float64(

@@ -44,10 +44,8 @@ class _Package(types.ModuleType):
 def attach(package: str, path: str, extra: tuple[str, ...] = ()) -> list[str]:
     """The public names of a package, which are imported on first use as its stub says.
 
-    Args:
-        package: name of the package.
-        path: of its `__init__.py`, beside which lies the stub.
-        extra: names that raise `AttributeError` where an optional dependency is missing.
+    path: of its `__init__.py`, beside which lies the stub. extra: names that raise `AttributeError`
+    where an optional dependency is missing.
     """
     places = {}
     for node in ast.parse(Path(path).with_suffix(".pyi").read_text(encoding="utf-8")).body:

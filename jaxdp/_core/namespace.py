@@ -1,10 +1,9 @@
 """One source, two array libraries: NumPy for known numbers, `jax.numpy` for everything else.
 
-`xp` is what kernels compute with. Each function looks at its arguments: if one is a JAX array or
-is traced, it calls the function of `jax.numpy`, else the one of NumPy. Concrete numbers enter as
-NumPy arrays (`checks`), so a concrete query dispatches no operation of JAX and compiles nothing.
-Inside of `kernel` everything is known, nothing looks, and `xp` has NumPy's own functions.
-`lax` has the loops: they run in Python if their state is NumPy's and no trace is open.
+Each function of `xp` looks at its arguments: if one is a JAX array or is traced, it calls the
+function of `jax.numpy`, else the one of NumPy, so that a concrete query compiles nothing. Inside of
+`kernel` everything is known, nothing looks, and `xp` has NumPy's own functions. `lax` has the
+loops: they run in Python if their state is NumPy's and no trace is open.
 
 Both libraries round to within 4 ulps (`tests/unit/_core/test_namespace.py`), which stated errors
 cover.
@@ -24,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxdp._core.tracing import is_tracing, outside_traces
+from jaxdp._core.precision import is_tracing, outside_traces
 
 # Names that mean the same to both libraries, of which JAX's know more types.
 _OF_JAX = ("bfloat16", "dtype", "finfo", "issubdtype", "ndarray")
@@ -144,14 +143,6 @@ def shape_of(function: Callable[..., Any], *args: Any) -> Any:
         return jax.eval_shape(function, *args)
 
 
-def matmul(x: Any, y: Any) -> Any:
-    """The product of matrices, by a device in its highest precision."""
-    return np.matmul(x, y) if in_kernel() else _matmul(x, y)
-
-
-_matmul = either(np.matmul, functools.partial(jnp.matmul, precision="highest"))
-
-
 def updated(x: Any, index: Any, value: Any) -> Any:
     """A copy of x with `value` at an index."""
     if any_of_jax((x, value)) or any_of_jax(index if isinstance(index, tuple) else (index,)):
@@ -218,12 +209,6 @@ class _Lax:
         return _stacked([function(x) for x in _rows(xs)])
 
     @staticmethod
-    def cond(chosen: Any, if_true: Callable[..., Any], if_false: Callable[..., Any], *args: Any):
-        if not on_host(chosen, args):
-            return jax.lax.cond(chosen, if_true, if_false, *args)
-        return if_true(*args) if chosen else if_false(*args)
-
-    @staticmethod
     def custom_root(residual: Any, start: Any, solve: Any, slope_solve: Any) -> Any:
         if not on_host(start):
             return jax.lax.custom_root(residual, start, solve, slope_solve)
@@ -236,10 +221,6 @@ class _Lax:
     @staticmethod
     def optimization_barrier(x: Any) -> Any:
         return x if on_host(x) else jax.lax.optimization_barrier(x)
-
-    @staticmethod
-    def rsqrt(x: Any) -> Any:
-        return jax.lax.rsqrt(x) if any_of_jax((x,)) else 1.0 / np.sqrt(x)
 
     @staticmethod
     def reduce_precision(x: Any, exponent_bits: int, mantissa_bits: int) -> Any:

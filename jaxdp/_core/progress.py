@@ -13,11 +13,7 @@ Item = TypeVar("Item")
 def shown(
     items: Iterable[Item], words: str, progress: bool | None, count: int | None = None
 ) -> Iterable[Item]:
-    """The items one by one, with a bar of tqdm if requested and installed.
-
-    words: name of the items. progress: None for a bar if stderr is a terminal. count: number of
-    items, if `items` has no length.
-    """
+    """The items with a bar of tqdm, if it is installed and requested; None: on a terminal."""
     if not (sys.stderr.isatty() if progress is None else progress):
         return items
     try:

@@ -109,13 +109,12 @@ def pytree(cls: type[T]) -> type[T]:
 
 def _shown_record(record: Any) -> str:
     """`Name(field=value, ...)` with 4 digits, without fields that are None or the default."""
-    fields = [f for f in dataclasses.fields(record) if f.repr]
-    values = {f.name: (getattr(record, f.name), f.default) for f in fields}
-    shown = (
-        f"{name}={_shown(value)}"
-        for name, (value, default) in values.items()
-        if value is not None and (isinstance(value, jax.Array | np.ndarray) or value != default)
-    )
+    shown = []
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        is_told = isinstance(value, jax.Array | np.ndarray) or value not in (None, field.default)
+        if field.repr and is_told:
+            shown.append(f"{field.name}={_shown(value)}")
     return f"{type(record).__name__}({', '.join(shown)})"
 
 

@@ -1,10 +1,10 @@
 """Keys of cryptographically secure randomness, which no two calls, entries or devices share.
 
-A key that several share is refused where the transformation that is open shows that it does not map
-the key. Inside of an inner `jit`, `checkpoint`, `cond` or loop JAX shows that only afterwards, when
-it maps the finished program. The key passes through an identity there, whose rule under `vmap`
-compares it with the values that it protects. A condition that is mapped copies a key to every batch
-element before this rule. Equal keys of one batch are therefore made different, by their positions.
+A key that several share is refused where the transformation that is open does not map it. Inside
+of an inner `jit`, `checkpoint`, `cond` or loop JAX shows that only when it maps the finished
+program: the key passes through an identity there, whose rule under `vmap` compares it with the
+values that it protects. A condition that is mapped copies a key to every batch element before this
+rule. Equal keys of one batch are therefore made different, by their positions.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from jaxdp._core import chacha, checks
+from jaxdp._core.precision import TRANSFORMATIONS, is_inside_trace, is_isolated
 from jaxdp._core.threads import require_threads_of_jax
-from jaxdp._core.tracing import TRANSFORMATIONS, is_inside_trace, is_isolated
-from jaxdp._core.types import Key, Shape
+from jaxdp._core.types import Key
 
 # Why what draws on the host does not draw while JAX traces.
 ONE_KEY = "its key is used once, and all calls and entries would share its noise"
@@ -33,7 +33,7 @@ _RUN_ONCE = ("EvalTrace", "JVPTrace", "LinearizeTrace")
 # Number of the child from which copies of a key descend. chosen: crc32 of "copies of a key"
 _COPIES = 0x786AF67B
 # Odd factor of the hash that finds equal keys. chosen: 2^32 over the golden ratio
-_FACTOR = np.uint32(0x9E3779B9)
+_FACTOR = 0x9E3779B9
 
 
 def secure_key() -> Key:
@@ -86,43 +86,8 @@ def children(key: Key, number: int = 2) -> list[Key]:
     keys = jax.random.split(key, number)
     if not checks.is_concrete(keys):
         return [keys[i] for i in range(number)]
-    return [_typed(words, key) for words in np.asarray(jax.random.key_data(keys))]
-
-
-def in_a_batch(key: Key) -> jax.Array:
-    """A known key as the only one of a batch."""
-    return _typed(np.asarray(jax.random.key_data(key))[None], key)
-
-
-def _typed(words: np.ndarray, key: Key) -> jax.Array:
-    """Keys of the kind of `key`, typed, with other words."""
-    return stored_key(jax.device_put(words), kind_of(key))
-
-
-def first_children(keys: jax.Array) -> jax.Array:
-    """First child of each known key's child of 0."""
-    if not is_secure(keys):
-        return _first_children(keys)
-    children = chacha.first_children(np.asarray(jax.random.key_data(keys)))
-    return stored_key(jax.device_put(children), chacha.NAME)
-
-
-@jax.jit
-@jax.vmap
-def _first_children(key: Key) -> Key:
-    return jax.random.split(jax.random.fold_in(key, 0))[0]
-
-
-def known_bits(keys: jax.Array, shape: Shape) -> np.ndarray:
-    """Words of 64 bits, of a shape for each of known keys."""
-    if not is_secure(keys):
-        return np.asarray(_bits(keys, shape))
-    return chacha.known_bits(np.asarray(jax.random.key_data(keys)), shape)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _bits(keys: jax.Array, shape: Shape) -> jax.Array:
-    return jax.vmap(lambda key: jax.random.bits(key, shape, dtype=jnp.uint64))(keys)
+    words = np.asarray(jax.random.key_data(keys))
+    return [stored_key(jax.device_put(row), kind_of(key)) for row in words]
 
 
 def key_for(purpose: str, key: Key) -> Key:
@@ -235,21 +200,15 @@ def _different(keys: jax.Array, level: int) -> jax.Array:
     """The keys along the first axis; those that an earlier position has, too, become others."""
     is_typed = jnp.issubdtype(keys.dtype, jax.dtypes.prng_key)
     words = jax.random.key_data(keys) if is_typed else keys
-    hashes = _hashes(words.reshape(len(words), -1))
+    rows = words.reshape(len(words), -1).astype(jnp.uint32)
+    # Rows that share a sum by chance only draw from other keys.
+    powers = [pow(_FACTOR, place, 2**32) for place in range(rows.shape[1])]
+    hashes = jnp.sum(rows * np.array(powers, np.uint32), axis=1, dtype=jnp.uint32)
     order = jnp.argsort(hashes)
     found = hashes[order]
     repeats = jnp.zeros(len(words), bool).at[order[1:]].set(found[1:] == found[:-1])
     copies = _copied(keys, is_typed, level)
     return jnp.where(repeats.reshape(-1, *(1,) * (keys.ndim - 1)), copies, keys)
-
-
-def _hashes(words: jax.Array) -> jax.Array:
-    """A word of 32 bits for each row; rows that share one by chance only draw from other keys."""
-    state = jnp.zeros(len(words), jnp.uint32)
-    for column in words.T:
-        state = (state ^ column.astype(jnp.uint32)) * _FACTOR
-        state ^= state >> np.uint32(15)
-    return state
 
 
 def _copied(keys: jax.Array, is_typed: bool, level: int) -> jax.Array:

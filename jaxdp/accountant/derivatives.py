@@ -16,12 +16,12 @@ import jax
 import numpy as np
 
 from jaxdp._core.namespace import kernel
-from jaxdp._core.tracing import moving_apart
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.runner import in_pieces, in_turn
 from jaxdp.accountant.steps import Engine, Query, Step, directed, worse
+from jaxdp.dominating_pair.public_coin import moving_apart
 from jaxdp.noise.structure import Lattice
 
 # Steps of a difference, over the number that moves.

@@ -29,7 +29,6 @@ import jax
 import numpy as np
 
 from jaxdp._core.namespace import kernel, xp
-from jaxdp._core.threads import in_threads
 from jaxdp._numeric.elementary import conversion_entropy
 from jaxdp._numeric.search import zoom
 from jaxdp.accountant import inverse
@@ -38,6 +37,7 @@ from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.convolution import Total
 from jaxdp.accountant.inverse import Reading
+from jaxdp.accountant.runner import in_threads
 from jaxdp.accountant.window import (
     FILL,
     LOG_TILTS,

@@ -29,8 +29,7 @@ from jax.interpreters import ad, batching, mlir
 
 from jaxdp._core import checks
 from jaxdp._core.namespace import kernel, xp
-from jaxdp._core.precision import default_platform, opened
-from jaxdp._core.tracing import outside_traces
+from jaxdp._core.precision import default_platform, opened, outside_traces
 from jaxdp._core.types import Lanes, Reals, Shape
 from jaxdp.accountant import derivatives, gpu
 from jaxdp.accountant.batch import Batch

@@ -12,7 +12,9 @@ also from inside of transformations.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import jax
@@ -20,8 +22,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.namespace import kernel
-from jaxdp._core.threads import cores, in_threads
-from jaxdp._core.tracing import outside_traces
+from jaxdp._core.precision import default_platform, opened, outside_traces
 from jaxdp._core.types import Reals
 from jaxdp.accountant.batch import Batch, require_consistent, require_few
 from jaxdp.accountant.bounds import LogBounds, of_numpy, tighter
@@ -156,3 +157,31 @@ def in_pieces(function: Callable[[Any], Any], lanes: Any, most: Callable[[Any], 
         lanes = jax.tree.map(np.asarray, lanes)
         results = in_threads(of_piece, [(start,) for start in range(0, size, piece)])
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(y) for y in x]), *results)
+
+
+def in_threads(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """function(*call) of every call of NumPy, which must not call this again."""
+    if len(calls) < 2:
+        return [function(*call) for call in calls]
+
+    def run(call: tuple[Any, ...]) -> Any:
+        with opened():  # which a thread does not inherit
+            return function(*call)
+
+    return list(_pool().map(run, calls))
+
+
+def cores() -> int:
+    """Number of CPU cores that this process may use; 1 on an accelerator."""
+    if default_platform() != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(cores(), thread_name_prefix="jaxdp")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # its threads are not copied

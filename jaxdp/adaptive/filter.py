@@ -125,7 +125,6 @@ class Filter(Locked, Saved):
         if isinstance(kind, Budget):
             order, more = limits_of(kind)
             limits = (*limits, *more)
-        super().__init__()
         self._set(kind, order, limits)
 
     def _set(self, kind: Kind, order: tuple[float, ...], limits: tuple[Number, ...]) -> None:
@@ -220,7 +219,6 @@ class Filter(Locked, Saved):
         values = [float(x) for x in limits]
         budget = RDP(order, values) if kind == "RDP" else None
         restored = object.__new__(Filter)
-        Locked.__init__(restored)
         restored._set(budget or _KINDS[kind](*values[:2]), order, limits)
         restored._take(steps_of(body["steps"]))
         return restored

@@ -19,15 +19,14 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, final
 
-from jaxdp._core import checks
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.files import canonical, sha256_of, sync_folder
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.threads import Locked
 from jaxdp.adaptive.costs import Item, Kind, numbers
 from jaxdp.adaptive.filter import Filter
 from jaxdp.guarantee.base import Budget, BudgetLike
@@ -100,7 +99,6 @@ class Ledger(Filter):
             )
 
     def _open(self, path: Path) -> None:
-        Locked.__init__(self)
         self._path = path
         self._charges: tuple[Charge, ...] = ()
         # Of the lines that were read: the digest of the last, the bytes, and what recognises them.
@@ -175,7 +173,12 @@ class Ledger(Filter):
     @contextlib.contextmanager
     def _opened(self, flags: int) -> Iterator[BinaryIO]:
         require_outside_traces("Ledger", ONE_CHARGE)
-        fcntl = checks.posix_locks()
+        try:
+            import fcntl
+        except ImportError as error:
+            raise NotImplementedError(
+                f"locked files need POSIX locks, which {sys.platform} has not: use Linux or macOS"
+            ) from error
         with self._lock, opened_file(self._path, "ledger", flags) as file:
             fcntl.flock(file, fcntl.LOCK_SH if flags == os.O_RDONLY else fcntl.LOCK_EX)
             yield file

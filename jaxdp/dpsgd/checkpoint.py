@@ -26,9 +26,9 @@ import numpy as np
 import optax
 
 from jaxdp._core.files import Format, remove_partials, sealed, unsealed, write_atomically
-from jaxdp._core.programs import Traced
 from jaxdp._core.random_key import kind_of, secure_key, stored_key
 from jaxdp._core.types import Key
+from jaxdp.dpsgd.programs import Traced
 from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.proof.files import read_text
 

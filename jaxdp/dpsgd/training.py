@@ -16,7 +16,6 @@ import optax
 from jaxdp._core import checks
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.precision import in_callers_setting, opened
-from jaxdp._core.programs import shared_jit
 from jaxdp._core.progress import shown
 from jaxdp._core.random_key import ONE_KEY, checked_key
 from jaxdp._core.types import Key
@@ -24,6 +23,7 @@ from jaxdp.dpsgd.checkpoint import Checkpoint, fingerprints
 from jaxdp.dpsgd.clipping import clipped_sums
 from jaxdp.dpsgd.dense_layers import gradients_of
 from jaxdp.dpsgd.groups import require_floating
+from jaxdp.dpsgd.programs import shared_jit
 from jaxdp.dpsgd.records import Records, on_device, placed_as, records_of
 from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.dpsgd.transformations import (

@@ -15,8 +15,8 @@ from jaxdp._core import checks
 from jaxdp._core.checks import same_length
 from jaxdp._core.float64 import as_numpy, draws_in_float64, host_array
 from jaxdp._core.namespace import xp
+from jaxdp._core.precision import is_tracing
 from jaxdp._core.random_key import checked_key, children, key_for, unshared
-from jaxdp._core.tracing import is_tracing
 from jaxdp._core.types import Key
 from jaxdp.design.families import scaled
 from jaxdp.dpsgd.adaptive_clipping import adapted

@@ -433,7 +433,6 @@ def _accountant() -> type:
         """
 
         def __init__(self, neighboring_relation: Any = relations.ADD_OR_REMOVE_ONE):
-            Locked.__init__(self)
             package.PrivacyAccountant.__init__(self, neighboring_relation)
             self._counts: Counts = {}
             self._relation: Relation = relation_of(neighboring_relation)

@@ -108,7 +108,6 @@ class Accountant(Locked):
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.history: list[tuple[float, float | Scheme, int]] = []
 
     def step(

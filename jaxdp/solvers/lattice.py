@@ -20,7 +20,7 @@ from jax import lax
 
 from jaxdp._core import checks
 from jaxdp._core.namespace import xp
-from jaxdp._core.tracing import is_tracing
+from jaxdp._core.precision import is_tracing
 from jaxdp._core.types import Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 
 import jaxdp as dp
-from jaxdp._core.threads import in_threads
+from jaxdp.accountant.runner import in_threads
 
 GAUSSIAN = dp.privacy_loss(dp.Mechanism(dp.Gaussian(3.0), 1.0, relation="add_remove"))
 

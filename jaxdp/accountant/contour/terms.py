@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxdp._core.namespace import lax, matmul, on_host, xp
+from jaxdp._core.namespace import lax, on_host, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant.contour.cumulant import composed
@@ -104,7 +104,7 @@ def block(
     rule = xp.where(k == 0, 0.5, 1.0) * frozen.step / xp.pi
     # Real and imaginary part of z (z + 1).
     across, up = frozen.tilt * (frozen.tilt + 1.0) - t * t, t * (2.0 * frozen.tilt + 1.0)
-    weight = xp.where(t <= frozen.end, rule * lax.rsqrt(across * across + up * up), 0.0)
+    weight = xp.where(t <= frozen.end, rule * (1.0 / xp.sqrt(across * across + up * up)), 0.0)
     total = total - xp.arctan2(up, across)
     modulus = weight * xp.exp(xp.maximum(log_power, LEAST_LOG))
     terms = lax.optimization_barrier((modulus * xp.cos(total), modulus * xp.sin(total)))
@@ -159,7 +159,7 @@ def turned_sums(stage: Stage, pairs: list[Pair], turn: Reals) -> Pair:
     parts = xp.stack(rows, axis=1).reshape(turn.size, len(pairs), 2, -1, near)
     waves = xp.stack([xp.cos(at), xp.sin(at)], -1)
     waves, parts = lax.optimization_barrier((waves, parts))
-    found = matmul(parts, waves[:, None, None])
+    found = xp.matmul(parts, waves[:, None, None])
     real, imag = (
         found[:, :, 0, :, 0] + found[:, :, 1, :, 1],
         found[:, :, 1, :, 0] - found[:, :, 0, :, 1],
@@ -259,7 +259,7 @@ def _product(rows: Reals, columns: Reals) -> Reals:
             x.reshape(*x.shape[:-1], -1, INNER).swapaxes(-2, -3) for x in (rows, columns)
         )
         return xp.sum(_product(rows, columns), -3)
-    return matmul(rows, columns.swapaxes(-1, -2))
+    return xp.matmul(rows, columns.swapaxes(-1, -2))
 
 
 def _times(a, b) -> Pair:

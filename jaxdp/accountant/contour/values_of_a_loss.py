@@ -7,6 +7,7 @@ Chosen by `engines` as the first step of concrete values. What it does not answe
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,7 +16,6 @@ import jax
 import numpy as np
 
 from jaxdp._core.namespace import kernel
-from jaxdp._core.threads import shared_lock
 from jaxdp.accountant.batch import Batch, Loss
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.contour import engine as contour
@@ -88,24 +88,23 @@ def _can_narrow(way: Way, batch: Batch, loss: Loss, width: np.ndarray) -> bool:
     return bool(width.min() <= HOPELESS) or not _contours(way, 1, batch, [loss])[0].is_smoothed
 
 
-_kept: OrderedDict[Any, shared.Contours] = OrderedDict()  # the last used one last
-_lock = shared_lock()
+# The last used one last. Single operations alone, which other threads and forks do not divide.
+_kept: OrderedDict[Any, shared.Contours] = OrderedDict()
 
 
 def _contours(way: Way, blocks: int, batch: Batch, losses: list[Loss]) -> list[shared.Contours]:
     """The contours of losses, kept or new."""
     keys = [(way, blocks, x.key) for x in losses]
-    with _lock:
-        found = {key: _kept[key] for key in keys if key in _kept}
+    found = {key: kept for key in keys if (kept := _kept.get(key)) is not None}
     missing = {key: x for key, x in zip(keys, losses, strict=True) if key not in found}
     if missing:
         lanes = np.array([x.lanes[0] for x in missing.values()])
         new = shared.built(way.stage, way.rows_of, batch.at(lanes), blocks)
         found.update(zip(missing, new, strict=True))
-    with _lock:
-        for key in keys:
-            _kept[key] = found[key]
-            _kept.move_to_end(key)
+    for key in keys:
+        _kept.pop(key, None)
+        _kept[key] = found[key]
+    with contextlib.suppress(KeyError):
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
     return [found[key] for key in keys]

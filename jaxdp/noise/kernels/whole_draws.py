@@ -30,12 +30,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxdp._core import checks
+from jaxdp._core import chacha, checks
 from jaxdp._core.float64 import host_array
 from jaxdp._core.namespace import for_traces, in_kernel, kernel, lax, xp
-from jaxdp._core.precision import opened
-from jaxdp._core.random_key import children, first_children, in_a_batch, known_bits
-from jaxdp._core.tracing import is_tracing
+from jaxdp._core.precision import is_tracing, opened
+from jaxdp._core.random_key import children, is_secure, kind_of, stored_key
 from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import total_pair
 from jaxdp.noise.kernels.whole_laws import WholeLaw, exp_pair, exponent, exponent_pair
@@ -169,18 +168,46 @@ def draw_rows(keys: jax.Array, laws: WholeLaw, count: int) -> np.ndarray:
 
 def _one_row(key: Key, law: WholeLaw, count: int) -> np.ndarray:
     """`draw_rows` of one key."""
-    return draw_rows(in_a_batch(key), jax.tree.map(np.atleast_1d, law), count)[0]
+    words = jax.device_put(np.asarray(jax.random.key_data(key))[None])
+    keys = stored_key(words, kind_of(key))
+    return draw_rows(keys, jax.tree.map(np.atleast_1d, law), count)[0]
 
 
 def _first_turns(keys: jax.Array, laws: WholeLaw, tried: int) -> Reals:
     """Candidates of the first turn of each row; infinite where one is to be refined."""
-    first = first_children(keys)
+    first = _first_children(keys)
     if len(keys) * tried >= _MANY:
         with for_traces():
             return host_array(_many_turns(first, laws, tried))
-    words = np.moveaxis(known_bits(first, (2, tried)), 1, 0)
+    words = np.moveaxis(_bits_of_rows(first, (2, tried)), 1, 0)
     laws = jax.tree.map(lambda x: x[:, None], laws)
     return _decided(laws, _parts(words, laws))
+
+
+def _first_children(keys: jax.Array) -> jax.Array:
+    """First child of each known key's child of 0."""
+    if not is_secure(keys):
+        return _first_children_of_jax(keys)
+    words = chacha.first_children(np.asarray(jax.random.key_data(keys)))
+    return stored_key(jax.device_put(words), chacha.NAME)
+
+
+@jax.jit
+@jax.vmap
+def _first_children_of_jax(key: Key) -> Key:
+    return jax.random.split(jax.random.fold_in(key, 0))[0]
+
+
+def _bits_of_rows(keys: jax.Array, shape: Shape) -> np.ndarray:
+    """Words of 64 bits, of a shape for each of known keys."""
+    if not is_secure(keys):
+        return np.asarray(_bits_of_jax(keys, shape))
+    return chacha.known_bits(np.asarray(jax.random.key_data(keys)), shape)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _bits_of_jax(keys: jax.Array, shape: Shape) -> jax.Array:
+    return jax.vmap(lambda key: jax.random.bits(key, shape, dtype=jnp.uint64))(keys)
 
 
 @functools.partial(jax.jit, static_argnums=2)

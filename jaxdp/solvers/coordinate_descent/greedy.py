@@ -26,9 +26,9 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import shift_factor
+from jaxdp._core.precision import is_tracing
 from jaxdp._core.pytree import pytree, static
 from jaxdp._core.random_key import key_for
-from jaxdp._core.tracing import is_tracing
 from jaxdp._core.types import Key, Reals, Vector
 from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.tracing import is_tracing
+from jaxdp._core.precision import is_tracing
 from jaxdp._core.types import Vector
 from jaxdp.solvers.blocks import SparseDesign
 from jaxdp.solvers.lattice import Added

@@ -12,7 +12,7 @@ from jax import lax
 import jaxdp as dp
 from jaxdp._core import checks, precision
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.tracing import isolated
+from jaxdp._core.precision import isolated
 
 SINGLE = jnp.dtype("float32")
 

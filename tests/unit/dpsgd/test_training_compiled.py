@@ -14,8 +14,8 @@ from compilations import counted
 
 import jaxdp as dp
 from jaxdp import dpsgd
-from jaxdp._core.programs import Traced, shared_jit
 from jaxdp.dpsgd import training_plan
+from jaxdp.dpsgd.programs import Traced, shared_jit
 from jaxdp.solvers import lattice
 
 RECORDS = 12

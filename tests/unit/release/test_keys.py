@@ -10,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from processes import run
 
 import jaxdp as dp
-from jaxdp._core.tracing import is_inside_trace
+from jaxdp._core.precision import is_inside_trace
 from jaxdp.solvers import covariance, scaling
 
 MECHANISM = dp.Mechanism(dp.Gaussian(1.0), 1.0)
