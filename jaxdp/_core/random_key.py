@@ -203,7 +203,7 @@ def _different(keys: jax.Array, level: int) -> jax.Array:
     rows = words.reshape(len(words), -1).astype(jnp.uint32)
     # Rows that share a sum by chance only draw from other keys.
     powers = [pow(_FACTOR, place, 2**32) for place in range(rows.shape[1])]
-    hashes = jnp.sum(rows * np.array(powers, np.uint32), axis=1, dtype=jnp.uint32)
+    hashes = jnp.sum(rows * np.array(powers, np.uint32)[None], axis=1, dtype=jnp.uint32)
     order = jnp.argsort(hashes)
     found = hashes[order]
     repeats = jnp.zeros(len(words), bool).at[order[1:]].set(found[1:] == found[:-1])
