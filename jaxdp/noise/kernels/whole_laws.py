@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.types import Reals, Shape
+from jaxdp._core.types import Reals
 from jaxdp._numeric.double_double import Double, divide, scaled, total_pair
 from jaxdp._numeric.elementary import two_sum
 
@@ -147,7 +147,8 @@ def exponent_pair(law: WholeLaw, k: Reals, j: Reals, size: Reals) -> Double:
     inside = size - 0.5 * law.scale
     n = k * size + j
     if law.kind in ("huber", "offset"):
-        slope = _ratio_pair(law, k.shape)
+        square_of_gamma = product(exactly(law.gamma), exactly(law.gamma))
+        slope = divide(exactly(law.alpha), square_of_gamma, everywhere)  # alpha / gamma^2
         centre = total_pair(product(exactly(n), slope), -0.5 * k)
         outside = total_pair(exactly(n), exactly(zero - _start(law)))
         share = divide(outside, exactly(law.gamma), outside.high > 0)
@@ -159,12 +160,3 @@ def exponent_pair(law: WholeLaw, k: Reals, j: Reals, size: Reals) -> Double:
     if law.kind == "exponential":
         return beyond
     return scaled(product(beyond, total_pair(beyond, k)), 0.5)
-
-
-def _ratio_pair(law: WholeLaw, shape: Shape) -> Double:
-    """alpha / gamma^2 to 1e-30."""
-    zero, everywhere = xp.zeros(shape), xp.ones(shape, bool)
-    gamma = Double(xp.broadcast_to(law.gamma, shape), zero)
-    return divide(
-        Double(xp.broadcast_to(law.alpha, shape), zero), product(gamma, gamma), everywhere
-    )
