@@ -24,11 +24,10 @@ from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.finite import with_worst_shifts
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.renyi import ZCDP
-from jaxdp.noise.base import Noise, exp_up
+from jaxdp.noise.base import Noise, exp_up, expanded
 from jaxdp.noise.discrete_gaussian import DiscreteGaussian
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.nodes import expanded
 from jaxdp.released import Released, release_from_lattice
 from jaxdp.sampling.base import Pairs, Scheme
 from jaxdp.sampling.poisson import Poisson

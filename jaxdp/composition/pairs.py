@@ -20,9 +20,8 @@ from jaxdp.guarantee.base import Guarantee
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.mechanism import Mechanism
-from jaxdp.noise.base import Noise
+from jaxdp.noise.base import Noise, expanded
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.nodes import expanded
 from jaxdp.sampling.base import Pairs
 
 _expanded = jitted(expanded)

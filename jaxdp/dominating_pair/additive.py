@@ -19,9 +19,9 @@ from jaxdp.dominating_pair.base import (
     log_of_infinite,
     with_its_error,
 )
-from jaxdp.noise.base import Noise, ratio_of
+from jaxdp.noise.base import Noise, expanded, ratio_of
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.nodes import expanded, of_law, on_integers
+from jaxdp.noise.nodes import of_law, on_integers
 from jaxdp.noise.structure import Singularities
 
 

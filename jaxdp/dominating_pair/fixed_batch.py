@@ -13,8 +13,8 @@ from jaxdp.dominating_pair.additive import Additive, full_shift
 from jaxdp.dominating_pair.base import Law, Support, with_its_error
 from jaxdp.dominating_pair.poisson import coin_renyi, log_mixed, mixed_slope
 from jaxdp.dominating_pair.sampled_moments import SampledPair, sampled_largest, sampled_log_delta
-from jaxdp.noise.base import Noise, mirrored_log_delta
-from jaxdp.noise.nodes import LEFT_OUT, expanded, of_law
+from jaxdp.noise.base import Noise, expanded, mirrored_log_delta
+from jaxdp.noise.nodes import LEFT_OUT, of_law
 from jaxdp.noise.structure import Kinks, Singularities
 
 

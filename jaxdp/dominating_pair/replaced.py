@@ -17,9 +17,9 @@ from jaxdp.dominating_pair.additive import Additive, full_shift
 from jaxdp.dominating_pair.base import Law, Support, law_on
 from jaxdp.dominating_pair.poisson import coin_renyi, log_mixed, mixed_slope
 from jaxdp.dominating_pair.sampled_moments import SampledPair, sampled_largest
-from jaxdp.noise.base import Noise, mirrored_log_delta
+from jaxdp.noise.base import Noise, expanded, mirrored_log_delta
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.nodes import expanded, of_law, reach_of
+from jaxdp.noise.nodes import of_law, reach_of
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
 

@@ -25,7 +25,8 @@ from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p, log_probabili
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.moments import renyi_of_law
-from jaxdp.noise.nodes import along_last, expanded
+from jaxdp.noise.base import expanded
+from jaxdp.noise.nodes import along_last
 
 # Largest integer order with its own sum. chosen: accountants use no higher one
 WHOLE_TERMS = 1024

@@ -251,6 +251,11 @@ def _shape_of(*trees: object) -> Shape:
     return xp.broadcast_shapes(*(xp.shape(x) for x in jax.tree.leaves(trees)))
 
 
+def expanded(tree: object) -> object:
+    """Every array with a new last axis, for nodes."""
+    return jax.tree.map(lambda x: xp.asarray(x)[..., None], tree)
+
+
 def _guarded(noise: Noise) -> Noise:
     """The noise, with NaN for parameters that came out of their range in a transformation."""
     legal = noise._in_range()

@@ -11,14 +11,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, cast
 
-import jax
 import numpy as np
 
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.quadrature import gauss_legendre, graded_gauss_legendre
-from jaxdp.noise.base import Noise
+from jaxdp.noise.base import Noise, expanded
 
 # -log of the probability beyond the last node. chosen: a tilt of 10 moves a Gaussian by 14 scales
 DEPTH = 300.0
@@ -205,8 +204,3 @@ def _panels(index: int, count: int, order: int) -> list[tuple[np.ndarray, np.nda
 def along_last(values: np.ndarray, rank: int) -> Reals:
     """A constant vector along the axis after `rank` others."""
     return xp.asarray(values)[(None,) * rank]
-
-
-def expanded(tree: object) -> object:
-    """Every array with a new last axis, for nodes."""
-    return jax.tree.map(lambda x: xp.asarray(x)[..., None], tree)

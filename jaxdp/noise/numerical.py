@@ -18,9 +18,9 @@ from jaxdp._core.namespace import for_traces, lax, on_host, xp
 from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp._numeric.search import bisect
-from jaxdp.noise.base import Noise, mirrored_log_delta
+from jaxdp.noise.base import Noise, expanded, mirrored_log_delta
 from jaxdp.noise.kernels.divergence import ANY_TOPS, bound_of_differences, divergence
-from jaxdp.noise.nodes import DEPTH, between_kinks, expanded, reach_of, tails_of
+from jaxdp.noise.nodes import DEPTH, between_kinks, reach_of, tails_of
 from jaxdp.noise.structure import Kinks
 
 # Numbers of a chunk. chosen: a law has about as many nodes

@@ -1,14 +1,11 @@
 """The flipped Huber: law, delta in every regime, moments of the loss; misprints."""
 
 import jax
-import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
 import oracle
 import pytest
-from closed_forms import (
-    flipped_huber_log_delta,
-)
+from closed_forms import flipped_huber_log_delta
 from references import expected, records
 
 import jaxdp as dp
@@ -54,16 +51,6 @@ def test_fisher_information_times_variance():
     assert abs(one.variance() * one.fisher_information() - 1.2526) < 5e-5
 
 
-def test_huber_density_as_printed_is_not_continuous():
-    """Huber's tail is exp(-alpha (|t| - alpha / 2)); ours flips it, and is continuous."""
-    alpha = 1.3
-    inside = np.exp(-(alpha**2) / 2)
-    np.testing.assert_allclose(inside, np.exp(-alpha * (alpha - alpha / 2)), rtol=1e-15)
-    noise = dp.FlippedHuber(alpha, 0.8)
-    left, right = np.asarray(noise.log_density(np.array([alpha, np.nextafter(alpha, 2)])))
-    np.testing.assert_allclose(left, right, rtol=1e-15)
-
-
 def check(noise, shift, epsilon):
     """One value against the closed form."""
     alpha, gamma = float(noise.alpha), float(noise.gamma)
@@ -103,20 +90,10 @@ def test_the_design_on_the_plateau():
 
 
 @pytest.mark.long
-def test_derivatives_in_alpha():
-    def log_delta(a, e):
-        return dp.FlippedHuber(a, 1.0).log_delta(1.0, e)
-
-    slope = jax.jit(jax.grad(log_delta))
-    curvature = jax.jit(jax.grad(slope))
-    h = 1e-5
-    for a, epsilon in ((2.0, 0.3), (2.0, 2.2), (0.7, 0.4), (0.7, 1.1), (0.3, 0.1), (0.3, 2.0)):
-        up, down = log_delta(a + h, epsilon), log_delta(a - h, epsilon)
-        np.testing.assert_allclose(slope(a, epsilon), (up - down) / (2 * h), rtol=1e-8)
-        numeric = (slope(a + h, epsilon) - slope(a - h, epsilon)) / (2 * h)
-        np.testing.assert_allclose(curvature(a, epsilon), numeric, rtol=1e-8)
-    assert slope(0.0, 1.0) == 0
-    assert np.isfinite(curvature(0.0, 1.0))
+def test_a_centre_of_no_width_has_derivatives():
+    slope = jax.grad(lambda a: dp.FlippedHuber(a, 1.0).log_delta(1.0, 1.0))
+    assert slope(0.0) == 0
+    assert np.isfinite(jax.grad(slope)(0.0))
 
 
 def test_the_printed_fourth_regime_loses_every_digit():
@@ -203,14 +180,3 @@ def test_zcdp_at_the_edges():
         xi, rho = (float(v) for v in dp.FlippedHuber(1.0, 1.0).zcdp(shift))
         assert 0 <= xi < 1e-199
         assert (rho > 0) == (shift > 0)
-
-
-def test_the_loss_is_a_ratio_at_the_moved_point():
-    """In print: log g(t) / (g(t) + d). The loss is log g(t) / g(t + d)."""
-    noise, shift = dp.FlippedHuber(1.0, 1.0), 0.5
-    log_density = noise.log_density(np.array([0.1, 0.6]))
-    loss = float(log_density[0] - log_density[1])
-    np.testing.assert_allclose(loss, 0.5, rtol=1e-15)  # on the plateau
-    np.testing.assert_allclose(loss, noise.structure(shift).singularities.atoms[1], rtol=1e-15)
-    misprint = float(log_density[0] - jnp.log(jnp.exp(log_density[0]) + shift))
-    assert misprint < 0

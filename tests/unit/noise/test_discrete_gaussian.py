@@ -97,12 +97,6 @@ def test_delta_far_out():
     check(np.array([1.0, 0.5, 40.0, 1e6]), np.ones(4), np.array([3e3, 1e4, 20.0, 3e-4]))
 
 
-def test_delta_tends_to_the_gaussian():
-    epsilon = np.array([0.0, 0.1, 1.0, 4.0])
-    lattice = dp.DiscreteGaussian(1e8).log_delta(1e8, epsilon)
-    np.testing.assert_allclose(lattice, dp.Gaussian(1.0).log_delta(1.0, epsilon), rtol=1e-13)
-
-
 @pytest.mark.float64
 @pytest.mark.long
 def test_derivatives_on_both_sides_of_each_kink():
