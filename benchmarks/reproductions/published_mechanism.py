@@ -13,7 +13,7 @@ import itertools
 import math
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,40 @@ from jaxdp._core import checks
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.optimal.certify import budget_pair, positive, range_of, truncation
 from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of, part_chances
-from jaxdp.optimal.table_program import KernelProgram, Pair, shortfalls
+from jaxdp.optimal.program import add_columns
+from jaxdp.optimal.table_program import KernelProgram
+
+
+class ShiftedProgram(KernelProgram):
+    """Pairs (a, b, s) with sum_j (g_a(j) - e^epsilon g_b(j - s))_+ <= delta, letters of a noise."""
+
+    def add(self, pair: Any) -> None:
+        """The constraint of one pair; letters without a partner count in full."""
+        if pair in self.pairs:
+            return
+        row, other, shift = pair
+        every = np.arange(self.fold.shape[1])
+        paired = (every - shift >= 0) & (every - shift < every.size)
+        inner = every[paired]
+        first = add_columns(self.model, np.zeros(inner.size), np.full(inner.size, math.inf))
+        slack, growth = np.arange(first, first + inner.size), math.exp(self.epsilon)
+        terms = [(-1.0, self.fold[row, inner]), (growth, self.fold[other, inner - shift])]
+        self.pairs[pair] = self.add_gaps(slack, terms)
+        outside = np.bincount(self.fold[row, every[~paired]], minlength=self.size).astype(float)
+        extra = np.flatnonzero(outside)
+        columns = np.concatenate([extra, slack]).astype(np.int32)
+        weights = np.concatenate([outside[extra], np.ones(inner.size)])
+        self.model.addRow(-math.inf, self.delta, columns.size, columns, weights)
+
+    def shortfalls(self, laws: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+        """Those of pairs (n, 3), in floating point."""
+        amounts, n = np.empty(len(pairs)), laws.shape[-1]
+        padded = np.pad(math.exp(self.epsilon) * laws, ((0, 0), (n, n)))
+        for at, (row, other, shift) in enumerate(pairs):
+            start = n - int(np.clip(shift, -n, n))
+            moved = padded[other, start : start + n]
+            amounts[at] = np.maximum(laws[row] - moved, 0.0).sum()
+        return amounts
 
 
 class PublishedKernel(NamedTuple):
@@ -81,10 +114,10 @@ def published_mechanism(
     mean = measure.cell_means(np.arange(-cells.half, cells.half + 1) * cells.width)
     cost = chances[:, None] * mean
     mirrored = _mirrored(measure, cells, chances)
-    program = KernelProgram(cost, pair[0], pair[1] * (1.0 - 1e-9), mirrored)
+    program = ShiftedProgram(cost, pair[0], pair[1] * (1.0 - 1e-9), mirrored)
     _constrain(program, mean, chances.size, cap, monotone)
     laws = _solved(program, cells, shifts == "aligned", pair, seconds)
-    found = shortfalls(laws, _pairs(cells.ends, cells.steps, False), pair[0])
+    found = program.shortfalls(laws, _pairs(cells.ends, cells.steps, False))
     return PublishedKernel(float((cost * laws).sum()), float(found.max()), laws)
 
 
@@ -130,8 +163,8 @@ def _solved(
     """The best laws, (parts, cells), where there are any."""
     asked = _pairs(cells.ends, cells.steps, aligned)
     far = np.abs(asked[:, 2]) >= min(cells.steps, cells.across - 1)
-    for row, other, shift in asked[far]:
-        program.add(Pair(int(row), int(other), int(shift)))
+    for pair in asked[far]:
+        program.add(tuple(map(int, pair)))
     table = program.solve(asked, time.monotonic() + positive("seconds", seconds))
     if not table.feasible:
         enough = cells.steps * cells.width * math.ceil(truncation(*budget))

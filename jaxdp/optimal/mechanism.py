@@ -41,7 +41,7 @@ from jaxdp.optimal.table import (
     exact_table_delta,
     felt_sensitivity,
 )
-from jaxdp.optimal.table_program import KernelProgram, Pair, shortfalls
+from jaxdp.optimal.table_program import KernelProgram, shortfalls
 
 # Shares this close to a node's are the node's in the program, not in the proof. chosen: the solver
 # resolves no smaller ones
@@ -184,8 +184,8 @@ def _solved(
     if cap is not None:
         for part, ends in enumerate(np.stack(costs, axis=1)):
             program.add_row(np.array([part, part + 1]), ends, -math.inf, cap)
-    for row, partner, _ in points.pairs[points.far]:
-        program.add(Pair(int(row), int(partner)))
+    for row, partner in points.pairs[points.far]:
+        program.add((int(row), int(partner)))
     table = program.solve(points.pairs, deadline)
     if not table.feasible:
         return None

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxdp._numeric.elementary import ULP
 from jaxdp.optimal.measure import ErrorMeasure
-from jaxdp.optimal.table_program import KernelProgram, Pair, table_bound
+from jaxdp.optimal.table_program import KernelProgram, table_bound
 
 # A range of more sensitivities than this is bounded block by block. chosen: the program stays small
 _BLOCK = 8
@@ -113,10 +113,10 @@ def _block(
     program = KernelProgram(cost, epsilon, delta, mirrored)
     a, b = np.meshgrid(np.arange(count), np.arange(count), indexing="ij")
     close = (a != b) & (abs(a - b) <= steps)
-    pairs = np.stack([a[close], b[close], np.zeros(close.sum(), dtype=int)], axis=1)
+    pairs = np.stack([a[close], b[close]], axis=1)
     distance = np.abs(pairs[:, 0] - pairs[:, 1])
-    for row, partner, _ in pairs[distance == min(steps, int(distance.max(initial=1)))]:
-        program.add(Pair(int(row), int(partner)))
+    for row, partner in pairs[distance == min(steps, int(distance.max(initial=1)))]:
+        program.add((int(row), int(partner)))
     table = program.solve(pairs, deadline)
     bound = table_bound(cost, table.multipliers, epsilon, delta, mirrored)
     # Values of an interpolant may be below 0, and less weight would raise the bound there.

@@ -35,7 +35,7 @@ class Points(NamedTuple):
 
     below: tuple[int, ...]
     share: tuple[Fraction, ...]
-    pairs: np.ndarray  # (n, 3): two of them, and 0
+    pairs: np.ndarray  # (n, 2)
     far: np.ndarray  # (n,): whether a pair is as far apart as a pair can be
     nodes: int
 
@@ -85,8 +85,8 @@ def close_points(nodes: tuple[float, ...], sensitivity: Fraction, snap: float = 
     if not any(far for _, _, far in pairs):
         pairs |= {(0, count - 1, True), (count - 1, 0, True)}
         pairs -= {(0, count - 1, False), (count - 1, 0, False)}
-    listed = np.array([(a, b, 0, far) for a, b, far in sorted(pairs) if a != b], dtype=int)
-    return Points(tuple(below), tuple(share), listed[:, :3], listed[:, 3] > 0, count)
+    listed = np.array([(a, b, far) for a, b, far in sorted(pairs) if a != b], dtype=int)
+    return Points(tuple(below), tuple(share), listed[:, :2], listed[:, 2] > 0, count)
 
 
 def felt_sensitivity(nodes: tuple[float, ...], sensitivity: float) -> Fraction:
@@ -116,7 +116,7 @@ def exact_table_delta(weights: np.ndarray, points: Points, epsilon: float) -> Fr
             for a, b in zip(row_weights, weights[k + 1].tolist(), strict=True)
         ], whole
 
-    for row, partner, _ in points.pairs[rough >= rough.max() - 1e-11]:
+    for row, partner in points.pairs[rough >= rough.max() - 1e-11]:
         (p, scale), (q, their_scale) = law(int(row)), law(int(partner))
         numerator, denominator = growth.numerator * scale, growth.denominator * their_scale
         gaps = (a * denominator - numerator * b for a, b in zip(p, q, strict=True))
@@ -171,8 +171,7 @@ class RangeMechanism:
         felt = felt_sensitivity(self.nodes, self.certificate.sensitivity)
         points = close_points(self.nodes, felt)
         laws = jnp.asarray(points.mix @ (np.array(self.weights, dtype=float) / TOTAL))
-        pairs = jnp.asarray(points.pairs[:, :2])
-        return _worst(laws, pairs, epsilon.ravel()).reshape(epsilon.shape)
+        return _worst(laws, jnp.asarray(points.pairs), epsilon.ravel()).reshape(epsilon.shape)
 
     def expected_loss(self, value: ArrayLike, loss: MeasureLike = "l1") -> Reals:
         """E c(output - value) at each concrete true answer in `value`."""

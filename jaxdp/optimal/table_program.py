@@ -1,28 +1,22 @@
 """The linear program over a table of laws, one row an input, with pairs added when they bind.
 
-A constraint (a, b, s) is sum_j (g_a(j) - e^epsilon g_b(j - s))_+ <= delta, over the letters j that
-both rows share after the shift s (0 where letters are answers, not noise). Rows are laws, or
-mixtures of two that are next to each other.
+A constraint (a, b) is sum_j (g_a(j) - e^epsilon g_b(j))_+ <= delta, over the letters j. Rows are
+laws, or mixtures of two that are next to each other.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from jaxdp._numeric.elementary import ULP
 from jaxdp.optimal.program import TOLERANCE, add_columns, new_model, run
 
-
-class Pair(NamedTuple):
-    """Two rows and the shift between their letters."""
-
-    row: int
-    other: int
-    shift: int = 0
+# Numbers of two rows.
+Pair: TypeAlias = tuple[int, ...]
 
 
 class Table(NamedTuple):
@@ -34,29 +28,13 @@ class Table(NamedTuple):
     feasible: bool
 
 
-def shifted(laws: np.ndarray, shift: int) -> np.ndarray:
-    """g(j - shift) along the last axis, 0 beyond the ends."""
-    result = np.zeros_like(laws)
-    n = laws.shape[-1]
-    if abs(shift) >= n:
-        return result
-    if shift >= 0:
-        result[..., shift:] = laws[..., : n - shift]
-    else:
-        result[..., :shift] = laws[..., -shift:]
-    return result
-
-
 def shortfalls(laws: np.ndarray, pairs: np.ndarray, epsilon: float) -> np.ndarray:
-    """sum_j (g_a(j) - e^epsilon g_b(j - s))_+ of each of `pairs`, (n, 3), in floating point."""
-    amounts = np.empty(len(pairs))
-    for shift in np.unique(pairs[:, 2]):
-        scaled = math.exp(epsilon) * shifted(laws, int(shift))
-        chosen = np.flatnonzero(pairs[:, 2] == shift)
-        for part in np.array_split(chosen, max(1, chosen.size // 512)):
-            gaps = laws[pairs[part, 0]] - scaled[pairs[part, 1]]
-            amounts[part] = np.maximum(gaps, 0.0).sum(axis=1)
-    return amounts
+    """sum_j (g_a(j) - e^epsilon g_b(j))_+ of each of `pairs`, (n, 2), in floating point."""
+    scaled, amounts = math.exp(epsilon) * laws, [np.zeros(0)]
+    for part in np.array_split(pairs, max(1, len(pairs) // 512)):
+        gaps = laws[part[:, 0]] - scaled[part[:, 1]]
+        amounts.append(np.maximum(gaps, 0.0).sum(axis=1))
+    return np.concatenate(amounts)
 
 
 class KernelProgram:
@@ -84,7 +62,7 @@ class KernelProgram:
         add_columns(self.model, folded, np.full(columns.size, math.inf))
         for row in range((rows + 1) // 2 if mirrored else rows):
             self.add_row(row, np.ones(letters), 1.0, 1.0)
-        self.pairs: dict[Pair, tuple[int, np.ndarray]] = {}
+        self.pairs: dict[Pair, int] = {}  # and their first rows in the model
 
     def add_row(self, row: int | np.ndarray, weights: np.ndarray, low: float, high: float) -> None:
         """low <= sum over letters (and rows) of weights g <= high."""
@@ -101,18 +79,20 @@ class KernelProgram:
         if pair in self.pairs:
             return
         letters, growth = self.fold.shape[1], math.exp(self.epsilon)
-        every = np.arange(letters)
-        paired = (every - pair.shift >= 0) & (every - pair.shift < letters)
-        inner = every[paired]
-        first = add_columns(self.model, np.zeros(inner.size), np.full(inner.size, math.inf))
-        p = [(weight, self.fold[a, inner]) for a, weight in self._mixture(pair.row)]
-        q = [
-            (-growth * weight, self.fold[b, inner - pair.shift])
-            for b, weight in self._mixture(pair.other)
-        ]
-        terms = [(1.0, first + np.arange(inner.size)), *((-w, index) for w, index in p + q)]
+        slack = add_columns(self.model, np.zeros(letters), np.full(letters, math.inf))
+        columns = np.arange(slack, slack + letters)
+        p = [(weight, self.fold[a]) for a, weight in self._mixture(pair[0])]
+        q = [(-growth * weight, self.fold[b]) for b, weight in self._mixture(pair[1])]
+        self.pairs[pair] = self.add_gaps(columns, [(-w, index) for w, index in p + q])
+        self.model.addRow(
+            -math.inf, self.delta, letters, columns.astype(np.int32), np.ones(letters)
+        )
+
+    def add_gaps(self, slack: np.ndarray, terms: list[tuple[float, np.ndarray]]) -> int:
+        """Rows slack + the sum of weights times columns >= 0; the number of the first."""
+        terms = [(1.0, slack), *terms]
         index = np.stack([place for _, place in terms], axis=1)
-        value = np.tile([weight for weight, _ in terms], (inner.size, 1))
+        value = np.tile([weight for weight, _ in terms], (slack.size, 1))
         # Laws that are compared with their mirror image have entries in common with it.
         for i, j in itertools.combinations(range(1, len(terms)), 2):
             is_shared = index[:, i] == index[:, j]
@@ -123,33 +103,30 @@ class KernelProgram:
         starts = np.concatenate([[0], np.cumsum(size)[:-1]]).astype(np.int32)
         row = self.model.getNumRow()
         self.model.addRows(
-            inner.size,
-            np.zeros(inner.size),
-            np.full(inner.size, math.inf),
+            slack.size,
+            np.zeros(slack.size),
+            np.full(slack.size, math.inf),
             int(size.sum()),
             starts,
             index[nonzero].astype(np.int32),
             value[nonzero],
         )
-        outside = np.zeros(self.size)
-        for a, weight in self._mixture(pair.row):
-            np.add.at(outside, self.fold[a, every[~paired]], weight)
-        extra = np.flatnonzero(outside)
-        columns = np.concatenate([extra, np.arange(first, first + inner.size)]).astype(np.int32)
-        weights = np.concatenate([outside[extra], np.ones(inner.size)])
-        self.model.addRow(-math.inf, self.delta, columns.size, columns, weights)
-        self.pairs[pair] = (row, inner)
+        return row
+
+    def shortfalls(self, laws: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+        """Those of pairs, by the rows' laws."""
+        return shortfalls(self.mix @ laws, pairs, self.epsilon)
 
     def solve(self, candidates: np.ndarray, deadline: float) -> Table:
-        """Least cost where every pair of `candidates`, (n, 3), keeps the budget."""
+        """Least cost where every pair of `candidates`, (n, 2), keeps the budget."""
         while True:
             table = self._table(run(self.model, deadline))
             if not table.finished:
                 return table
-            violations = shortfalls(self.mix @ table.laws, candidates, self.epsilon) - self.delta
+            violations = self.shortfalls(table.laws, candidates) - self.delta
             worst = np.flatnonzero(violations > TOLERANCE * self.delta)
             worst = worst[np.argsort(-violations[worst])][: 2 * self.fold.shape[0]]
-            chosen = [Pair(*map(int, candidates[i])) for i in worst]
+            chosen = [tuple(map(int, candidates[i])) for i in worst]
             fresh = [pair for pair in chosen if pair not in self.pairs]
             if not fresh:
                 return table
@@ -163,15 +140,10 @@ class KernelProgram:
         for padded, solved in ((values, solution.col_value), (duals, solution.row_dual)):
             padded[: len(solved)] = solved
         laws = np.maximum(values[self.fold], 0.0)
-        multipliers = {}
-        for pair, (row, inner) in self.pairs.items():
-            letters = np.zeros(self.fold.shape[1])
-            letters[inner] = np.maximum(duals[row : row + inner.size], 0.0)
-            # Letters without a partner are paid in full.
-            outside = np.ones(letters.size, dtype=bool)
-            outside[inner] = False
-            letters[outside] = max(-float(duals[row + inner.size]), 0.0)
-            multipliers[pair] = letters
+        letters = self.fold.shape[1]
+        multipliers = {
+            pair: np.maximum(duals[row : row + letters], 0.0) for pair, row in self.pairs.items()
+        }
         finished = status == self.status.kOptimal
         return Table(laws, multipliers, finished, status != self.status.kInfeasible)
 
@@ -185,19 +157,19 @@ def table_bound(
 ) -> float:
     """A lower bound from any multipliers >= 0, less its rounding.
 
-    sum_a min_j [c_a(j) + sum_b lambda_(a, b)(j) - e^epsilon sum_b lambda_(b, a)(j + s)]
+    sum_a min_j [c_a(j) + sum_b lambda_(a, b)(j) - e^epsilon sum_b lambda_(b, a)(j)]
     - delta sum over pairs of max lambda.
     """
     reduced, size = cost.copy(), np.abs(cost)
     paid = 0.0
     growth = math.exp(epsilon) * (1.0 + 4.0 * ULP)
-    for pair, values in multipliers.items():
+    for (row, other), values in multipliers.items():
         letters = np.maximum(values, 0.0)
-        weighted = growth * shifted(letters, -pair.shift)
-        reduced[pair.row] += letters
-        reduced[pair.other] -= weighted
-        size[pair.row] += letters
-        size[pair.other] += weighted
+        weighted = growth * letters
+        reduced[row] += letters
+        reduced[other] -= weighted
+        size[row] += letters
+        size[other] += weighted
         paid += delta * float(letters.max())
     if mirrored:
         reduced, size = 0.5 * (reduced + reduced[::-1, ::-1]), 0.5 * (size + size[::-1, ::-1])

@@ -174,7 +174,7 @@ def test_any_multipliers_give_a_lower_bound():
     rng = np.random.default_rng(0)
     cost = abs(np.arange(7.0)[None, :] - np.arange(7.0)[:, None])
     program = KernelProgram(cost, 0.7, 0.1, True)
-    pairs = np.array([(a, b, 0) for a in range(7) for b in range(7) if 0 < abs(a - b) <= 3])
+    pairs = np.array([(a, b) for a in range(7) for b in range(7) if 0 < abs(a - b) <= 3])
     table = program.solve(pairs, math.inf)
     value = float((cost * table.laws).sum())
     assert table_bound(cost, table.multipliers, 0.7, 0.1, True) == pytest.approx(value, abs=1e-8)
