@@ -184,18 +184,15 @@ def test_bad_input():
         return noise.delta(shift, at), noise.zcdp(shift)[1], noise.pure_epsilon(shift)
 
     shift = jnp.array([0.0, 0.5, 2.5, jnp.inf])
-    for bad in (0.0, -1.0, np.nan, np.inf):
-        with pytest.raises(ValueError, match="epsilon must lie in"):
-            dp.Staircase(bad, 1.0, 0.5)
-        assert all(np.all(np.isnan(v)) for v in traced(bad, 1.0, 0.5, shift, 0.1))
-    for bad in (0.0, -1.0, np.nan, 1.5):
-        with pytest.raises(ValueError, match="split must lie in"):
-            dp.Staircase(1.0, 1.0, bad)
-        assert all(np.all(np.isnan(v)) for v in traced(1.0, 1.0, bad, shift, 0.1))
-    for bad in (0.0, -1.0, np.nan):
-        assert all(np.all(np.isnan(v)) for v in traced(1.0, bad, 0.5, shift, 0.1))
-    assert np.all(np.isnan(traced(1.0, 1.0, 0.5, shift, np.nan)[0]))
-    assert np.all(np.isnan(traced(1.0, 1.0, 0.5, -1.0, 0.1)[0]))
+    good = {"epsilon": 1.0, "sensitivity": 1.0, "split": 0.5}
+    for name, more in (("epsilon", np.inf), ("split", 1.5), ("sensitivity", -np.inf)):
+        for bad in (0.0, -1.0, np.nan, more):
+            with pytest.raises(ValueError, match=f"{name} must lie in"):
+                dp.Staircase(**good | {name: bad})
+            values = traced(*(good | {name: bad}).values(), shift, 0.1)
+            assert all(np.all(np.isnan(v)) for v in values)
+    assert np.all(np.isnan(traced(*good.values(), shift, np.nan)[0]))
+    assert np.all(np.isnan(traced(*good.values(), -1.0, 0.1)[0]))
     for bad in (0.0, -2.0, np.nan):
         with pytest.raises(ValueError, match="epsilon must lie in"):
             dp.optimal.staircase_split(bad)
