@@ -58,7 +58,7 @@ test-oldest:
 	PYTHONPATH=. $(OLDEST) -m pytest -m 'not long' \
 	  -W ignore::DeprecationWarning tests/unit/test_import.py tests/unit/cli/test_commands.py \
 	  tests/unit/guarantee/test_budget.py tests/unit/interop/test_dp_accounting.py \
-	  tests/unit/optimal/test_optimal_noise.py tests/unit/plot tests/unit/test_sweep.py \
+	  tests/unit/optimal/test_optimal_noise.py tests/unit/test_plot.py tests/unit/test_sweep.py \
 	  tests/unit/estimators/test_dp_pca.py tests/unit/dpsgd/test_batches.py
 
 fuzz: $(STAMP)

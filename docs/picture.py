@@ -2,16 +2,13 @@
 
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
 import jaxdp as dp
-from jaxdp.plot.style import SETTINGS
 
 figure = Figure(figsize=(10, 3.8), layout="constrained")
-with matplotlib.rc_context(SETTINGS):
-    left, right = figure.subplots(1, 2)
+left, right = figure.subplots(1, 2)
 steps = {
     f"noise multiplier {s:g}": dp.Mechanism(dp.Gaussian(s), 1.0, 0.01, relation="add_remove")
     for s in (0.8, 1.0, 1.5)
@@ -28,8 +25,7 @@ figure.savefig(Path(__file__).parent / "_static" / "picture.png", dpi=110)
 
 # What an attacker can do: under any guarantee, and against Gaussian noise of the same epsilon.
 figure = Figure(figsize=(10, 3.8), layout="constrained")
-with matplotlib.rc_context(SETTINGS):
-    left, right = figure.subplots(1, 2)
+left, right = figure.subplots(1, 2)
 epsilons = np.linspace(0.01, 8.0, 81)
 noises = [dp.fit_noise("gaussian", dp.Budget(x, 1e-5), 1.0) for x in epsilons]
 answers = {

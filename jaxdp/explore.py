@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from jaxdp import dpsgd, risk
 from jaxdp._core import checks
@@ -35,12 +33,6 @@ _WANTED = [0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4, 5, 7, 10]
 _KINDS: dict[str, Any] = {"Gaussian": Gaussian, "Laplace": Laplace}
 # Share of the others that the attacker accuses wrongly. chosen: 1 in 1,000, as on the page
 _RATE = 1e-3
-# Deltas of the picture. measured: 24 share a grid and take less time than 11
-_PROFILE = np.geomspace(0.5, 1e-8, 24)
-_RATES = np.geomspace(1e-4, 1.0, 61)  # its rates of wrong accusations. chosen
-_SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="380" height="245" fill="currentColor">'
-
-
 # Label, positions and start of each slider.
 _TARGETS = {"delta": ("Delta", DELTAS, 1e-5), "wanted": ("Wanted epsilon", _WANTED, 2)}
 _TRAINING = {
@@ -85,73 +77,41 @@ def _asked_of_answer(kind: str, scale: _Number, sensitivity: _Number) -> _Asked:
     )
 
 
-def _answers(asked: _Asked, delta: _Number, wanted: _Number) -> Iterator[str]:
-    """Risks and noise in words, the lines of Python, a picture: each as soon as it is known."""
+def _answer(asked: _Asked, delta: _Number, wanted: _Number) -> str:
+    """Risks and noise in words, and the lines of Python."""
     release, line, noise, least_of, least_line = asked
     epsilon, advantage = float(release.epsilon(delta)), float(risk.advantage(release))
-    yield (
+    found, least = float(risk.tpr_at_fpr(release, _RATE)), float(least_of(wanted, delta))
+    enough = f"at least {rounded_up(least, 6)}" if least < math.inf else "none is large enough"
+    return (
         f"ε ≤ {rounded_up(epsilon, 5)} at δ = {delta}\n"
         f"Advantage {rounded_up(advantage, 4)}: an attacker who starts from even odds, and must "
         "say whether one person's record was used, is right in at most "
-        f"{rounded_up(50.0 + 50.0 * advantage, 4)} % of the cases. Guessing is right in 50 %."
-    )
-    found, least = float(risk.tpr_at_fpr(release, _RATE)), float(least_of(wanted, delta))
-    enough = f"at least {rounded_up(least, 6)}" if least < math.inf else "none is large enough"
-    yield (
+        f"{rounded_up(50.0 + 50.0 * advantage, 4)} % of the cases. Guessing is right in 50 %.\n"
         "An attacker who accuses 1 in 1,000 people wrongly finds at most "
         f"{rounded_up(1000.0 * found, 4)} in 1,000 of those whose records were used.\n"
-        f"The {noise} for ε ≤ {wanted} at this δ: {enough}."
-    )
-    yield (
+        f"The {noise} for ε ≤ {wanted} at this δ: {enough}.\n"
         f"import jaxdp as dp\nrelease = {line}\n"
         f"release.epsilon({delta})  # {epsilon}\n"
         f"dp.risk.advantage(release)  # {advantage}\n"
         f"dp.risk.tpr_at_fpr(release, {_RATE})  # {found}\n"
         f"{least_line.format(wanted, delta)}  # {least}"
     )
-    at = np.asarray(release.epsilon(_PROFILE))
-    known = (at > 0.0) & (at < math.inf)
-    yield _picture(np.append(0.0, at[known]), np.append(advantage, _PROFILE[known]), found)
-
-
-def _picture(epsilon: np.ndarray, delta: np.ndarray, found: float) -> str:
-    """The trade-off of the best attack as SVG in the colour of the text, and a dot at `_RATE`."""
-    with np.errstate(over="ignore"):
-        bounds = np.exp(epsilon)[:, None] * _RATES + delta[:, None]
-    others = 1.0 - np.exp(-epsilon)[:, None] * (1.0 - delta[:, None] - _RATES)
-    most = np.minimum(bounds, others).min(axis=0)
-    title = '<text x="60" y="15">Share found, at most, by share accused wrongly</text>'
-    parts = [_SVG, title, '<g fill="none" stroke="currentColor">']
-    for shares, dashes in ((most, ""), (_RATES, "4")):
-        places = zip(60.0 + 75.0 * _decades(_RATES), 215.0 - 48.0 * _decades(shares), strict=True)
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        parts.append(f'<polyline points="{points}" stroke-dasharray="{dashes}"/>')
-    parts.append('</g><g text-anchor="end">')
-    for k in range(5):
-        parts.append(f'<text x="{75 + 75 * k}" y="236">1e{k - 4}</text>')
-        parts.append(f'<text x="52" y="{219 - 48 * k}">1e{k - 4}</text>')
-    dot = 60.0 + 75.0 * _decades(_RATE), 215.0 - 48.0 * _decades(found)
-    parts.append('</g><circle cx="{:.1f}" cy="{:.1f}" r="4" fill="#D55E00"/></svg>'.format(*dot))
-    return "".join(parts)
-
-
-def _decades(share: Any) -> Any:
-    return np.clip(4.0 + np.log10(np.maximum(share, 1e-4)), 0.0, 4.0)
 
 
 def _panel(ask: Callable[..., _Asked], sliders: dict[str, Any], **more: Any) -> Any:
-    """Sliders over the answers to their numbers; `more` are choices of `ask`."""
+    """Sliders over the answer to their numbers; `more` are choices of `ask`."""
     widgets = checks.extra("ipywidgets", "notebook")
     output = widgets.HTML()
 
     def show(delta: _Number, wanted: _Number, **entered: Any) -> str:
         output.value = ""  # whatever is raised, nothing stays of earlier numbers
         try:
-            *words, picture = _answers(ask(**entered), delta, wanted)
+            words = _answer(ask(**entered), delta, wanted)
         except ValueError as error:  # of numbers that do not go together
-            words, picture = [str(error)], ""
-        output.value = "".join(map(_as_html, words)) + picture
-        return "\n".join(words)
+            words = str(error)
+        output.value = f'<div style="white-space: pre-wrap">{html.escape(words)}</div>'
+        return words
 
     made = {
         name: widgets.SelectionSlider(
@@ -162,17 +122,9 @@ def _panel(ask: Callable[..., _Asked], sliders: dict[str, Any], **more: Any) -> 
     panel = widgets.interactive(show, clear_output=False, **more, **made)
     panel.children = (*panel.children, output)
     bundle = panel._repr_mimebundle_
-    # The answers alone where no widget can be shown, as in a stored notebook.
-    panel._repr_mimebundle_ = lambda **named: {
-        **bundle(**named), "text/plain": panel.result, "text/html": output.value
-    }  # fmt: skip
+    # The answer alone where no widget can be shown, as in a stored notebook.
+    panel._repr_mimebundle_ = lambda **named: {**bundle(**named), "text/plain": panel.result}
     return panel
-
-
-def _as_html(answer: str) -> str:
-    """Code and text with their lines."""
-    tag = "pre" if answer.startswith("import") else 'div style="white-space: pre-line"'
-    return f"<{tag}>{html.escape(answer)}</{tag[:3]}>"
 
 
 def training() -> Any:
@@ -181,10 +133,9 @@ def training() -> Any:
     Returns:
         An `ipywidgets.interactive`, whose `result` is the text: epsilon at the chosen delta, the
         advantage and the findings of an attacker, the least noise multiplier for a wanted epsilon,
-        and the Python that computes these numbers, for numbers between the positions. The
-        trade-off is below it. Numbers in the text are upper bounds, rounded up; the comments of the
-        Python have every digit. Batches are Poisson samples, and neighbours differ by one record
-        more or less.
+        and the Python that computes these numbers, for numbers between the positions. Numbers in
+        the text are upper bounds, rounded up; the comments of the Python have every digit. Batches
+        are Poisson samples, and neighbours differ by one record more or less.
 
     Numbers that do not go together give a sentence and no number. `ImportError` without ipywidgets
     (extra `notebook`).

@@ -8,22 +8,15 @@ import hashlib
 import inspect
 import itertools
 import math
-import multiprocessing
 import os
 import pickle
 import queue
 import re
+import threading
 import types
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +41,9 @@ _UNITS = {"epsilon": "nats", "log_delta": "nats"}
 _UNITS |= dict.fromkeys(("scale", "sensitivity"), "units of the query")
 
 Columns = dict[str, np.ndarray]
+Part = tuple[slice, ...]  # of the grid: a block of it
 Block = tuple[Columns, list[str]]  # results and status of a block, and a line for each failure
+_thread = threading.local()  # with the device of a thread, where there are several
 
 
 def sweep(
@@ -69,7 +64,7 @@ def sweep(
             caller, such as `jax.debug_nans`, do not apply.
         axes: the values of every argument, finite numbers, by name.
         to: a folder to stream to, a Zarr store. The same call resumes after a kill and computes
-            damaged or missing chunks again. None: in memory.
+            damaged chunks again. None: in memory.
         chunk: the most points of a block, which is a Zarr chunk of every variable.
         executor: evaluates the blocks in other processes; it must not fork. For a Dask client,
             pass `client.get_executor()`.
@@ -78,9 +73,8 @@ def sweep(
     Returns:
         An `xarray.Dataset` with the axes as coordinates, read lazily if it is on disk. "status" is
         1 for a finished point and 2 for a failed one, which is NaN. A result that is not a mapping
-        is called "value". Attributes: the function's name, numbers and texts that
-        `functools.partial` binds to it, and in "failures" a line for each of the first 100 points
-        where `function` raised.
+        is called "value". Attributes: the function's name, and in "failures" a line for each of the
+        first 100 points where `function` raised.
 
     Bad arguments raise `ValueError`, and so does a folder of another function or of other axes. A
     function is known by its source text, what it is bound to, and the numbers, texts and functions
@@ -96,49 +90,29 @@ def sweep(
     xarray = checks.extra("xarray", "sweep")
     _check_executor(executor)
     grid = _grid(axes, chunk)
-    arrays, attributes = _prepared(function, grid, to)
-    todo = [place for place in np.ndindex(*grid.counts) if not _is_intact(arrays, grid, place)]
+    store, group, arrays = _opened(function, grid, to)
     names = tuple(name for name in arrays if name != STATUS)
+    todo = [part for part in grid.parts() if not _is_done(arrays, part)]
     blocks = _blocks(function, grid, todo, names, executor)
-    for place, (columns, reasons) in shown(blocks, "chunks", progress, len(todo)):
-        _write(arrays, attributes, grid.part(place), columns, reasons)
-    if to is not None:
-        return xarray.open_zarr(to, consolidated=False, chunks=None)
-    dimensions = tuple(grid.values)
-    variables = {name: (dimensions, x, _labels(name)) for name, x in arrays.items()}
-    coordinates = {name: (name, x, _labels(name)) for name, x in grid.values.items()}
-    return xarray.Dataset(variables, coordinates, attributes)
+    for part, (columns, reasons) in shown(blocks, "chunks", progress, len(todo)):
+        if reasons:
+            known = group.attrs["failures"].splitlines()
+            lines = [line for line in reasons if line not in known]
+            group.attrs["failures"] = "\n".join((known + lines)[:_MOST_REASONS])
+        # The status last, as it says that the block is done.
+        for name in (*names, STATUS):
+            arrays[name][part] = columns[name].reshape([s.stop - s.start for s in part])
+    found = xarray.open_zarr(store, consolidated=False, chunks=None)
+    return found if to is not None else found.load()
 
 
-def _prepared(
-    function: Callable[..., Any], grid: _Grid, to: str | os.PathLike[str] | None
-) -> tuple[dict[str, Any], Any]:
-    """The arrays of results and of the status, and the attributes: in memory, or in the store."""
-    if to is None:
-        names = _names(function, grid)
-        arrays: dict[str, Any] = {name: np.full(grid.shape, np.nan) for name in names}
-        arrays[STATUS] = np.full(grid.shape, NOT_DONE, np.int8)
-        return arrays, _attributes(function)
-    path, fingerprint = Path(to), _fingerprint(function, grid)
-    if not path.exists():
-        _create(path, grid, _names(function, grid), fingerprint, _attributes(function))
-    return _opened(path, grid, fingerprint)
-
-
-def _write(
-    arrays: Mapping[str, Any],
-    attributes: Any,
-    part: tuple[slice, ...],
-    columns: Columns,
-    reasons: list[str],
-) -> None:
-    """The results of a block; the status last, as it says that the block is done."""
-    if reasons:
-        known = attributes["failures"].splitlines()
-        lines = [line for line in reasons if line not in known]
-        attributes["failures"] = "\n".join((known + lines)[:_MOST_REASONS])
-    for name in sorted(arrays, key=STATUS.__eq__):
-        arrays[name][part] = columns[name].reshape([s.stop - s.start for s in part])
+def _is_done(arrays: Mapping[str, Any], part: Part) -> bool:
+    """True if the chunks of a block agree with their checksums, and its points are done."""
+    try:
+        read = {name: array[part] for name, array in arrays.items()}
+    except Exception:  # Zarr's codecs raise errors of many kinds for a damaged chunk
+        return False
+    return bool(np.all(read[STATUS] != NOT_DONE))
 
 
 class _Grid(NamedTuple):
@@ -152,19 +126,18 @@ class _Grid(NamedTuple):
         """Points along every axis."""
         return tuple(map(len, self.values.values()))
 
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Blocks along every axis."""
-        return tuple(-(-n // b) for n, b in zip(self.shape, self.block, strict=True))
+    def parts(self) -> Iterator[Part]:
+        """Slices of every block, one an axis."""
+        sides = zip(self.shape, self.block, strict=True)
+        return itertools.product(
+            *([slice(i, min(i + b, n)) for i in range(0, n, b)] for n, b in sides)
+        )
 
-    def part(self, place: tuple[int, ...]) -> tuple[slice, ...]:
-        """Slices of a block, one an axis."""
-        sides = zip(place, self.block, self.shape, strict=True)
-        return tuple(slice(i * b, min(i * b + b, n)) for i, b, n in sides)
-
-    def axes_of(self, part: tuple[slice, ...]) -> dict[str, np.ndarray]:
-        """The axes of a part of the grid."""
-        return {name: x[s] for (name, x), s in zip(self.values.items(), part, strict=True)}
+    def points(self, part: Part) -> Columns:
+        """The points of a part of the grid, one array an axis."""
+        axes = [x[s] for x, s in zip(self.values.values(), part, strict=True)]
+        spread = np.meshgrid(*axes, indexing="ij")
+        return {name: x.ravel() for name, x in zip(self.values, spread, strict=True)}
 
 
 def _grid(axes: Mapping[str, ArrayLike], chunk: int) -> _Grid:
@@ -192,11 +165,13 @@ class _ShapeError(ValueError):
     """The function's results do not fit its arguments, at any point."""
 
 
-def _columns(function: Callable[..., Any], points: Columns, size: int, device: Any) -> Columns:
+def _columns(function: Callable[..., Any], points: Columns, size: int) -> Columns:
     """The results as flat columns. Points are filled up to `size`, so that one program serves."""
     count = len(next(iter(points.values())))
-    # Not through `jnp.asarray`, which compiles a program of its own in every process.
-    with for_users():
+    device = getattr(_thread, "device", None)
+    # Arrays without a device are placed on it too: compositions come from the host. Not through
+    # `jnp.asarray`, which compiles a program of its own in every process.
+    with for_users(), jax.default_device(device) if device else contextlib.nullcontext():
         arrays = {
             name: jax.device_put(np.pad(x, (0, size - count), mode="edge"), device)
             for name, x in points.items()
@@ -217,7 +192,7 @@ def _columns(function: Callable[..., Any], points: Columns, size: int, device: A
 
 
 def _evaluated(
-    function: Callable[..., Any], points: Columns, size: int, names: tuple[str, ...], device: Any
+    function: Callable[..., Any], points: Columns, size: int, names: tuple[str, ...]
 ) -> Block:
     """Columns with the status, and a line for each point that failed.
 
@@ -225,7 +200,7 @@ def _evaluated(
     """
     count = len(next(iter(points.values())))
     try:
-        columns = _columns(function, points, size, device)
+        columns = _columns(function, points, size)
         return {**columns, STATUS: np.full(count, DONE, np.int8)}, []
     except (MemoryError, _ShapeError):
         raise
@@ -238,7 +213,7 @@ def _evaluated(
     halves = []
     for half in (slice(0, count // 2), slice(count // 2, count)):
         part = {name: x[half] for name, x in points.items()}
-        halves.append(_evaluated(function, part, half.stop - half.start, names, device))
+        halves.append(_evaluated(function, part, half.stop - half.start, names))
     (first, reasons), (second, more) = halves
     joined = {name: np.concatenate([first[name], second[name]]) for name in first}
     return joined, (reasons + more)[:_MOST_REASONS]
@@ -251,8 +226,8 @@ def _names(function: Callable[..., Any], grid: _Grid) -> tuple[str, ...]:
     for number in sorted({total * i // _MOST_TRIES for i in range(_MOST_TRIES)}):
         place = np.unravel_index(number, grid.shape)
         try:
-            point = grid.axes_of(tuple(slice(int(i), int(i) + 1) for i in place))
-            return tuple(_columns(function, point, 1, None))
+            point = grid.points(tuple(slice(int(i), int(i) + 1) for i in place))
+            return tuple(_columns(function, point, 1))
         except (MemoryError, _ShapeError):
             raise
         except Exception as error:  # of a user's function, which may raise any
@@ -261,60 +236,36 @@ def _names(function: Callable[..., Any], grid: _Grid) -> tuple[str, ...]:
     raise first
 
 
-def _work(
-    function: Callable[..., Any] | bytes,
-    axes: Columns,
-    size: int,
-    names: tuple[str, ...],
-    devices: queue.SimpleQueue[Any] | None = None,
-) -> Block:
-    """One block, on a device that is free if there are several."""
-    call = _unpacked(function) if isinstance(function, bytes) else function
-    spread = np.meshgrid(*axes.values(), indexing="ij")
-    points = {name: x.ravel() for name, x in zip(axes, spread, strict=True)}
-    if devices is None:
-        return _evaluated(call, points, size, names, None)
-    device = devices.get()
-    try:
-        # Arrays without a device are placed on it too: compositions come from the host.
-        with jax.default_device(device):
-            return _evaluated(call, points, size, names, device)
-    finally:
-        devices.put(device)
-
-
-@functools.lru_cache(maxsize=4)
-def _unpacked(code: bytes) -> Callable[..., Any]:
-    return pickle.loads(code)
-
-
 def _blocks(
     function: Callable[..., Any],
     grid: _Grid,
-    todo: Sequence[tuple[int, ...]],
+    todo: list[Part],
     names: tuple[str, ...],
     executor: Executor | None,
-) -> Iterator[tuple[tuple[int, ...], Block]]:
+) -> Iterator[tuple[Part, Block]]:
     """The blocks as they are finished: by the executor, one a device, or one after the other."""
-    size, code, devices = math.prod(grid.block), function, None
-    places = ((place, grid.axes_of(grid.part(place))) for place in todo)
+    size, call, devices = math.prod(grid.block), function, jax.local_devices()
+    parts = iter(todo)
     with contextlib.ExitStack() as stack:
         if executor is not None:
             code = checks.extra("cloudpickle", "sweep").dumps(function)
-        elif len(jax.local_devices()) > 1:
-            devices = queue.SimpleQueue()
-            for device in jax.local_devices():
-                devices.put(device)
-            executor = stack.enter_context(ThreadPoolExecutor(devices.qsize()))
+            call = functools.partial(_unpacked_call, code)
+        elif len(devices) > 1:
+            free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            for device in devices:
+                free.put(device)
+            pool = ThreadPoolExecutor(len(devices), initializer=_take_device, initargs=(free,))
+            executor = stack.enter_context(pool)
         if executor is None:
-            yield from ((place, _work(function, axes, size, names)) for place, axes in places)
+            for part in parts:
+                yield part, _evaluated(call, grid.points(part), size, names)
             return
-        more = () if devices is None else (devices,)
-        pending: dict[Future[Block], tuple[int, ...]] = {}
+        pending: dict[Future[Block], Part] = {}
         try:
             while True:
-                for place, axes in itertools.islice(places, _AHEAD - len(pending)):
-                    pending[executor.submit(_work, code, axes, size, names, *more)] = place
+                for part in itertools.islice(parts, _AHEAD - len(pending)):
+                    task = executor.submit(_evaluated, call, grid.points(part), size, names)
+                    pending[task] = part
                 if not pending:
                     return
                 for future in wait(pending, return_when=FIRST_COMPLETED).done:
@@ -324,6 +275,21 @@ def _blocks(
                 future.cancel()
 
 
+def _take_device(free: queue.SimpleQueue[Any]) -> None:
+    """The device on which a thread computes all its blocks."""
+    _thread.device = free.get()
+
+
+@functools.lru_cache(maxsize=4)
+def _unpacked(code: bytes) -> Callable[..., Any]:
+    return pickle.loads(code)
+
+
+def _unpacked_call(code: bytes, **points: Any) -> Any:
+    """The function of `code`, as cloudpickle wrote it, in another process."""
+    return _unpacked(code)(**points)
+
+
 def _check_executor(executor: Executor | None) -> None:
     """`ValueError` for another kind, and for a pool that forks: JAX's threads do not survive it."""
     if executor is not None and not isinstance(executor, Executor):
@@ -331,23 +297,56 @@ def _check_executor(executor: Executor | None) -> None:
             "executor must be a concurrent.futures.Executor (of a Dask client: "
             f"client.get_executor()), got a {type(executor).__name__}"
         )
-    if isinstance(executor, ProcessPoolExecutor):
-        context = getattr(executor, "_mp_context", None) or multiprocessing.get_context()
-        if context.get_start_method() == "fork":
-            raise ValueError(
-                "executor must not fork, as JAX is running: give ProcessPoolExecutor "
-                'mp_context=multiprocessing.get_context("spawn")'
-            )
+    context: Any = getattr(executor, "_mp_context", None)
+    if context is not None and context.get_start_method() == "fork":
+        raise ValueError(
+            "executor must not fork, as JAX is running: give ProcessPoolExecutor "
+            'mp_context=multiprocessing.get_context("spawn")'
+        )
+
+
+def _opened(
+    function: Callable[..., Any], grid: _Grid, to: str | os.PathLike[str] | None
+) -> tuple[Any, Any, dict[str, Any]]:
+    """The store, its Zarr group, made if there is none, and the arrays of results and status.
+
+    `ValueError` for another sweep's folder.
+    """
+    zarr = checks.extra("zarr", "sweep")
+    if to is None:
+        path: Any = zarr.storage.MemoryStore()
+        fingerprint = None
+        _create(path, function, grid, {})
+    else:
+        path, fingerprint = Path(to), _fingerprint(function, grid)
+        if not path.exists():
+            beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+            _create(str(beside), function, grid, {"fingerprint": fingerprint})
+            beside.replace(path)
+    try:
+        group = zarr.open_group(path, mode="r+", use_consolidated=False)
+        arrays = {name: group[name] for name in sorted(group.array_keys())}
+        found = group.attrs.get("fingerprint")
+        if found == fingerprint:
+            for name, axis in grid.values.items():
+                arrays.pop(name)[:] = axis
+    except Exception as error:  # Zarr raises errors of many kinds for damaged metadata
+        raise ValueError(
+            f"to must be a new folder or this sweep's; damaged, or no sweep's, is {path}: {error}"
+        ) from error
+    if found != fingerprint:
+        raise ValueError(f"to must be a new folder or this sweep's; another sweep's is {path}")
+    return path, group, arrays
 
 
 def _create(
-    path: Path, grid: _Grid, names: tuple[str, ...], fingerprint: str, attributes: dict[str, Any]
+    store: Any, function: Callable[..., Any], grid: _Grid, attributes: dict[str, Any]
 ) -> None:
-    """A Zarr group with arrays that have no chunk yet, made beside its place and moved there."""
-    zarr = checks.extra("zarr", "sweep")
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    attributes = {**attributes, "fingerprint": fingerprint}
-    group = zarr.create_group(store=str(beside), attributes=attributes)
+    """A Zarr group with the axes, and with arrays of results that have no chunk yet."""
+    zarr, names = checks.extra("zarr", "sweep"), _names(function, grid)
+    own_name = getattr(function, "__qualname__", type(function).__name__)
+    attributes = {**attributes, "function": own_name, "precision": "float64", "failures": ""}
+    group = zarr.create_group(store=store, attributes=attributes)
     for name in (*grid.values, *names, STATUS):
         axis = grid.values.get(name)
         dtype = np.dtype("i1" if name == STATUS else "f8")
@@ -368,45 +367,7 @@ def _create(
                 ),
                 zarr.codecs.Crc32cCodec(),
             ),
-            # A chunk that is not there was not computed.
-            config={"write_empty_chunks": True},
         )
-    beside.replace(path)
-
-
-def _opened(path: Path, grid: _Grid, fingerprint: str) -> tuple[dict[str, Any], Any]:
-    """Arrays and attributes of this sweep's store; `ValueError` for anything else."""
-    zarr = checks.extra("zarr", "sweep")
-    try:
-        group = zarr.open_group(str(path), mode="r+", use_consolidated=False)
-        names = {file.parent.name for file in path.glob("*/zarr.json")}
-        arrays = {name: group[name] for name in sorted(names)}
-        found = group.attrs.get("fingerprint")
-    except Exception as error:  # Zarr raises errors of many kinds for damaged metadata
-        raise ValueError(
-            f"to must be a new folder or this sweep's; damaged, or no sweep's, is {path}: {error}"
-        ) from error
-    if found != fingerprint:
-        raise ValueError(f"to must be a new folder or this sweep's; another sweep's is {path}")
-    for name, axis in grid.values.items():
-        arrays.pop(name)[:] = axis
-    return arrays, group.attrs
-
-
-def _is_intact(arrays: Mapping[str, Any], grid: _Grid, place: tuple[int, ...]) -> bool:
-    """True if every chunk of a block is there, its checksum is right, and its points are done."""
-    part = grid.part(place)
-    if isinstance(arrays[STATUS], np.ndarray):
-        return False
-    try:
-        files = [
-            Path(array.store.root) / array.path / "c" / "/".join(map(str, place))
-            for array in arrays.values()
-        ]
-        read = {name: array[part] for name, array in arrays.items()}
-    except Exception:  # Zarr's codecs raise errors of many kinds for a damaged chunk
-        return False
-    return all(file.exists() for file in files) and bool(np.all(read[STATUS] != NOT_DONE))
 
 
 def _labels(name: str) -> dict[str, Any]:
@@ -418,24 +379,19 @@ def _labels(name: str) -> dict[str, Any]:
     return {"long_name": name.replace("_", " "), **units}
 
 
-def _attributes(function: Callable[..., Any]) -> dict[str, Any]:
-    """The function's name, and the numbers and texts that `functools.partial` binds to it."""
-    bound: dict[str, Any] = {}
-    while isinstance(function, functools.partial):
-        bound = function.keywords | bound
-        function = function.func
-    plain = {name: value for name, value in bound.items() if isinstance(value, int | float | str)}
-    name = getattr(function, "__qualname__", type(function).__name__)
-    return {**plain, "function": name, "precision": "float64", "failures": ""}
-
-
 def _fingerprint(function: Callable[..., Any], grid: _Grid) -> str:
     """A digest of the function's code and what it is bound to, the grid and the versions."""
     digest = hashlib.sha256(repr((_VERSIONS, grid.block)).encode())
     for name, axis in grid.values.items():
         digest.update(repr((name, axis.shape)).encode() + axis.tobytes())
-    for part in _parts(function, set()):
-        digest.update(part)
+    try:
+        for part in _parts(function, set()):
+            digest.update(part)
+    except Exception as error:  # of a value's own methods, or where there is no source text
+        raise ValueError(
+            "function must be in a file or a notebook, and use what can be pickled, where to is "
+            f"given: {error}"
+        ) from error
     return digest.hexdigest()
 
 
@@ -443,36 +399,23 @@ def _parts(value: Any, visited: set[int]) -> Iterator[bytes]:
     """Source, closure and globals of functions, whatever wraps them; other values as bytes."""
     value = inspect.unwrap(value) if callable(value) else value
     if isinstance(value, functools.partial):
-        inner = [value.func, *value.args, *sorted(value.keywords.items())]
+        names = sorted(value.keywords)
+        inner = [value.func, *value.args, *names, *(value.keywords[name] for name in names)]
     elif isinstance(value, types.MethodType):
         inner = [value.__func__, value.__self__]
     elif isinstance(value, types.FunctionType):
         if id(value) in visited:  # a function may call itself
             return
         visited.add(id(value))
-        try:
-            source = inspect.getsource(value)
-        except OSError as error:
-            raise ValueError(
-                f"function must be in a file or a notebook where to is given: {value.__qualname__} "
-                "has no source text"
-            ) from error
+        source = inspect.getsource(value)
         yield source.encode()
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         used = [value.__globals__.get(name) for name in sorted(set(re.findall(r"\w+", source)))]
         own = [x for x in used if getattr(x, "__module__", None) == value.__module__]
         plain = [x for x in used if isinstance(x, bool | int | float | str)]
         inner = [value.__defaults__, value.__kwdefaults__, *cells, *filter(callable, own), *plain]
-    elif isinstance(value, type):
-        inner = [value.__qualname__]
-    elif isinstance(value, tuple):
-        inner = [len(value), *value]
     else:
-        try:
-            yield pickle.dumps(value)
-        except Exception as error:  # of the value's own methods
-            kind = type(value).__name__
-            raise ValueError(f"function must use what can be pickled, got a {kind}") from error
+        yield pickle.dumps(value)
         return
     for part in inner:
         yield from _parts(part, visited)

@@ -5,11 +5,16 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from cycler import cycler
 from matplotlib import pyplot
 
 from benchmarks._tools.measure import RESULTS
-from jaxdp.plot.style import COLOURS, DASHES, axes_of
 
+# Okabe and Ito's colours, apart for the colour-blind, the palest left out.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# As many styles, so that lines differ in print as well.
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+pyplot.rc("axes", prop_cycle=cycler(color=COLOURS) + cycler(linestyle=DASHES), grid=True)
 # Published names of the families; the order decides which colour each has.
 LABELS = {
     "gaussian": "Gaussian",
@@ -41,7 +46,7 @@ def panels(count: int = 1, width: float = 4.4) -> tuple[Any, list[Any]]:
     """A figure of `count` axes side by side, each `width` inches wide."""
     size = (1.2 + width * count, 4.2)
     figure, axes = pyplot.subplots(1, count, figsize=size, layout="constrained", squeeze=False)
-    return figure, [axes_of(ax) for ax in axes[0]]
+    return figure, list(axes[0])
 
 
 def finished(figure: Any, x: str, y: str, columns: int = 4) -> Any:

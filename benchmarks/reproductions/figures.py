@@ -18,10 +18,18 @@ from matplotlib import pyplot
 import jaxdp as dp
 from benchmarks.reproductions import cylinder_bands, proximal_descent
 from benchmarks.reproductions import figures_of_slides as slides
-from benchmarks.reproductions.figure_parts import DELTA, EPSILONS, LOOKS, finished, panels, stored
+from benchmarks.reproductions.figure_parts import (
+    COLOURS,
+    DASHES,
+    DELTA,
+    EPSILONS,
+    LOOKS,
+    finished,
+    panels,
+    stored,
+)
 from jaxdp import demo
 from jaxdp.design.sensitivity import sensitivity_profile
-from jaxdp.plot.style import COLOURS, DASHES, styled
 from jaxdp.solvers import L1, glm
 
 # Dimensions of the i.n.i.d. paper's figures, as far as its largest crossing was searched.
@@ -244,7 +252,7 @@ def draw(name: str, out: Path) -> Path:
     """Draw one figure of FIGURES into a folder, which is made."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{name}.png"
-    figure = styled(FIGURES[name])()
+    figure = FIGURES[name]()
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     return path

@@ -81,7 +81,6 @@ calls = {
     "plot widths": (bad, lambda: dp.plot.density({"a": batch.noise}), "a batch of shape (3,)"),
     "plot curve": (bad, lambda: dp.plot.training([np.ones(3)]), "give {label: curve}"),
     "plot name": (bad, lambda: dp.plot.noise_by_epsilon("gaussian", [1.0], 0.1), "list of names"),
-    "plot table": (bad, lambda: dp.plot.compare([gaussian]), "a result of dp.compare"),
 }
 for name, (kinds, call, said) in calls.items():
     try:

@@ -30,8 +30,7 @@ def assert_the_librarys(panel):
     assert f"right in at most {rounded_up(50 + 50 * advantage, 4)} %" in words
     assert f"finds at most {rounded_up(1000 * positives, 4)} in 1,000" in words
     assert f"ε ≤ {at['wanted']:g} at this δ: at least {rounded_up(least, 6)}." in words
-    shown = html.unescape(re.sub(r"<[^>]*>", "", panel.children[-1].value))
-    assert all(line in shown for line in words.splitlines())
+    assert html.unescape(re.sub(r"<[^>]*>", "", panel.children[-1].value)) == words
     return code[1], names["release"]
 
 
@@ -59,7 +58,6 @@ def test_every_slider_shows_the_librarys_numbers(make):
         assert line == "release = dp.Mechanism(dp.Laplace(10.0), 0.3)"
     bundle = panel._repr_mimebundle_()
     assert bundle["text/plain"] == panel.result
-    assert bundle["text/html"].endswith("</svg>")
     assert "application/vnd.jupyter.widget-view+json" in bundle
 
 

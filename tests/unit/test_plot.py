@@ -11,6 +11,14 @@ from jaxdp.dpsgd.curve import Curve
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
+
+@pytest.fixture(autouse=True)
+def closed():
+    """No figure outlives its test."""
+    yield
+    pyplot.close("all")
+
+
 RELEASES = {
     "Gaussian": dp.Mechanism(dp.Gaussian(1.0), 1.0),
     "Laplace": dp.Mechanism(dp.Laplace(1.0), 1.0),
@@ -37,11 +45,9 @@ PICTURES = {
 @pytest.mark.parametrize("name", PICTURES)
 def test_lines(name):
     draw, lines = PICTURES[name]
-    before = dict(matplotlib.rcParams)
     _, given = pyplot.subplots()
     assert draw(given) is given
     own = draw(None)
-    assert dict(matplotlib.rcParams) == before
     for ax in (given, own):
         assert len(ax.lines) == lines
         assert ax.get_xlabel()
@@ -53,7 +59,6 @@ def test_lines(name):
         for line in ax.lines:
             assert np.isfinite(np.asarray(line.get_ydata())).any()
     own.figure.canvas.draw()
-    pyplot.close("all")
 
 
 def test_a_ratio_is_drawn():
@@ -63,15 +68,13 @@ def test_a_ratio_is_drawn():
 
     (_, plain), (ax, ratio) = draw(), draw(relative_to="gaussian")
     np.testing.assert_array_equal(ratio, plain / plain[0])
-    assert ax.get_ylabel() == "standard deviation relative to the Gaussian"
-    pyplot.close("all")
+    assert ax.get_ylabel() == "standard deviation relative to the gaussian"
 
 
 def test_a_title_of_ones_own_stays():
     _, ax = pyplot.subplots()
     ax.set_title("mine")
     assert dp.plot.profile(RELEASES, ax=ax).get_title() == "mine"
-    pyplot.close("all")
 
 
 def test_a_trade_off_shows_delta_near_zero():
@@ -85,10 +88,9 @@ def test_a_trade_off_shows_delta_near_zero():
     rates = np.asarray(near.lines[1].get_xdata())
     exact = np.asarray(dp.risk.tpr_at_fpr(loss, rates[::20]))
     assert (lines[1][::20] >= exact).all()
-    np.testing.assert_allclose(lines[1][::20], exact, rtol=0.1)
+    np.testing.assert_allclose(lines[1][::20], exact, rtol=1e-9)
     assert lines[0][0] == pytest.approx(1e-6 + np.exp(2.0) * 1e-8, rel=0.1)
     assert (lines[1] / lines[0]).max() > 1.3
-    pyplot.close("all")
 
 
 def test_the_linear_trade_off_falls_steeply_near_zero():
@@ -100,7 +102,6 @@ def test_the_linear_trade_off_falls_steeply_near_zero():
         shown = np.interp(rates, np.asarray(line.get_xdata()), np.asarray(line.get_ydata()))
         exact = stats.norm.cdf(stats.norm.isf(rates) - mu)
         assert np.abs(shown - exact).max() < 0.015
-        pyplot.close("all")
 
 
 def test_the_end_of_a_profile_is_marked():
@@ -108,40 +109,20 @@ def test_the_end_of_a_profile_is_marked():
     ends = [marks.get_offsets()[0] for marks in ax.collections]
     assert len(ends) == 1
     assert 0.98 <= ends[0][0] < 1.0  # the Laplace has delta 0 from 1 on
-    pyplot.close("all")
 
 
 def test_what_no_double_holds_is_drawn():
+    """With delta labelled in powers of ten."""
     ax = dp.plot.profile(RELEASES, np.array([0.0, 60.0]))
     assert np.asarray(ax.lines[0].get_ydata())[1] < -700
     assert np.isnan(np.asarray(ax.lines[1].get_ydata())[1])
-    pyplot.close("all")
-
-
-@pytest.mark.long
-def test_comparisons():
-    found = dp.compare((1.0, 1e-6), 1.0, families=["gaussian", "laplace"])
-    ax = dp.plot.compare(found)
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["Gaussian", "Laplace"][
-        :: 1 if found[-1].family == "gaussian" else -1
-    ]
-    pyplot.close("all")
-
-
-def test_no_two_lines_look_alike():
-    _, ax = pyplot.subplots()
-    for part in range(2):
-        curves = {f"{part} {i}": np.full(3, 1.0 + i) for i in range(5)}
-        dp.plot.training(curves, ax=ax)
-    looks = {(line.get_color(), str(line._dash_pattern)) for line in ax.lines}
-    assert len(looks) == 10
-    pyplot.close("all")
+    ax.figure.canvas.draw()
+    assert "$10^{-200}$" in [label.get_text() for label in ax.get_yticklabels()]
 
 
 def test_a_peak_is_drawn():
     ax = dp.plot.density({"a": dp.Laplace(1.0)})
     assert np.max(ax.lines[0].get_ydata()) == pytest.approx(0.5, rel=1e-12)
-    pyplot.close("all")
 
 
 def test_noise_on_the_integers_has_its_probabilities():
@@ -155,7 +136,6 @@ def test_noise_on_the_integers_has_its_probabilities():
     ax = dp.plot.density({"a": dp.DiscreteGaussian(1e6), "b": dp.Laplace(1e6)})
     assert np.all(ax.lines[0].get_ydata() > 0)
     assert ax.get_ylabel() == "density or probability $p(x)$"
-    pyplot.close("all")
 
 
 def test_a_curve_is_drawn_against_epochs():
@@ -167,28 +147,15 @@ def test_a_curve_is_drawn_against_epochs():
     for bad in ({"a": curve, "b": STEP}, {"a": several}, {"a": STEP}):
         with pytest.raises(ValueError, match=r"curves alone|a batch of shape|count and delta"):
             dp.plot.epsilon_by_step(bad)
-    pyplot.close("all")
-
-
-def test_delta_is_labelled_in_powers_of_ten():
-    ax = dp.plot.profile(RELEASES, np.array([0.0, 60.0]))
-    ax.figure.canvas.draw()
-    labels = [label.get_text() for label in ax.get_yticklabels()]
-    assert "$10^{-200}$" in labels
-    pyplot.close("all")
 
 
 @pytest.mark.parametrize(
     ("draw", "name"),
     [
-        (lambda: dp.plot.profile({}), "releases"),
-        (lambda: dp.plot.tradeoff({}), "releases"),
         (lambda: dp.plot.epsilon_by_step({}, 9, 1e-6), "steps"),
         (lambda: dp.plot.epsilon_by_step({"a": STEP}, 0, 1e-6), "count"),
-        (lambda: dp.plot.noise_by_epsilon([], EPSILON, 1e-6), "families"),
-        (lambda: dp.plot.noise_by_epsilon(["gaussian"], 1.0, 1e-6), "epsilon"),
+        (lambda: dp.plot.noise_by_epsilon(["gaussian"], -1.0, 1e-6), "epsilon"),
         (lambda: dp.plot.density({}), "noises"),
-        (lambda: dp.plot.density({"a": dp.Gaussian(np.ones(2))}), "noises"),
         (lambda: dp.plot.training({}), "curves"),
     ],
 )
