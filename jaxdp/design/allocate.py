@@ -8,7 +8,6 @@ larger ones need not.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -19,16 +18,14 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.design.allocate_exact import allocate_exact
 from jaxdp.design.calibrate import calibrate, least_of_composition
-from jaxdp.design.families import ALLOCATED, CONTINUOUS, MEMBERS, Family, known, norm_of, scaled
+from jaxdp.design.families import ALLOCATED, CONTINUOUS, MEMBERS, norm_of, scaled
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.mechanism import Mechanism
-from jaxdp.noise.base import Noise
 
 # How scales are spread; see `allocate`.
 METHODS = ("inid", "spr", "iid")
@@ -42,7 +39,7 @@ _FARTHEST = 1e2
 
 @in_float64
 def allocate(
-    family: Family,
+    family: str,
     sensitivities: ArrayLike,
     budget: BudgetLike | GDP | PureDP | ZCDP,
     weights: ArrayLike | None = None,
@@ -54,17 +51,15 @@ def allocate(
     """Noise scales, one a coordinate, that keep a budget when all coordinates are released.
 
     Args:
-        family: "gaussian", "laplace", "discrete_gaussian" or "discrete_laplace"; or the class of
-            your own noise of one scale, by `allocate_exact`.
+        family: "gaussian", "laplace", "discrete_gaussian" or "discrete_laplace".
         sensitivities: l_j, (..., K), of the coordinates, all at once; whole for integer noise.
         budget: a `Budget` or (epsilon, delta) of shape (...), epsilon in nats; or a `GDP` for the
             Gaussian, a `ZCDP` for both Gaussians, a `PureDP` for the Laplaces.
-        weights: of the coordinates in the error, (..., K), above 0; 1 if None. "inid" and "exact"
-            only.
+        weights: of the coordinates in the error, (..., K), above 0; 1 if None. "inid" only.
         power: of the error that is minimised, above 0.
         method: "inid" minimises sum_j weights_j counts_j E|noise_j|^power. "spr" (scale, perturb,
-            rescale): scale_j ~ l_j. "iid": equal scales. "exact": `allocate_exact` for Laplaces at
-            delta > 0 (one budget, no counts), 15 s of compiling; else "inid", exact itself.
+            rescale): scale_j ~ l_j. "iid": equal scales. For Laplaces at delta > 0 and for your own
+            noise, `allocate_exact` does better.
         counts: releases of each coordinate, (..., K), whole; 1 if None.
 
     Returns:
@@ -86,12 +81,11 @@ def allocate(
     >>> print(dp.allocate("gaussian", [1.0, 4.0], (1.0, 1e-5)).round(3))
     [ 8.342 16.684]
     """
-    family = _checked(family, method, weights)
+    checks.one_of("family", family, ALLOCATED)
+    checks.one_of("method", method, METHODS)
+    if weights is not None and method != "inid":
+        raise ValueError(f"weights belong to method 'inid', got method {method!r}")
     budget = budget if isinstance(budget, GDP | ZCDP | PureDP) else as_budget(budget)
-    noise = _by_search(family, method, budget, counts)
-    if noise is not None:
-        return allocate_exact(noise, sensitivities, as_budget(budget), weights, power)
-    family, method = str(family), "inid" if method == "exact" else method
     finite = _finite_sensitivities(family, sensitivities)
     weights = checks.positive("weights", 1.0 if weights is None else weights)
     counts = checks.whole("counts", 1.0 if counts is None else counts)
@@ -100,22 +94,6 @@ def allocate(
     scales = _allocate(norm_of(family), method, finite, level, weights, power, counts)
     on_integers = MEMBERS[family].on_integers
     return _composed(family, scales, finite, counts, budget) if on_integers else scales
-
-
-def _by_search(family: Family, method: str, budget: object, counts: object) -> Noise | None:
-    """The unit noise of `allocate_exact`, if no closed form serves: your own, or exact Laplaces."""
-    is_own = isinstance(family, type)
-    if not is_own and (method != "exact" or not isinstance(budget, Budget) or _is_pure(budget)):
-        return None
-    if not is_own and (family not in CONTINUOUS or norm_of(family) != 1):
-        return None
-    if counts is not None or method not in ("inid", "exact"):
-        name = family.name if is_own else family
-        raise ValueError(
-            f"counts must be None and method 'inid' or 'exact' for {name}, got method {method!r}: "
-            "list the coordinates"
-        )
-    return family(xp.ones(())) if is_own else scaled(family, 1.0)  # pyright: ignore[reportCallIssue]
 
 
 def _composed(
@@ -143,16 +121,6 @@ def _composed(
     numbers, shape = (every, sizes, times), scales.shape[:-1]
     factor = least_of_composition(least, released, budget, numbers, shape, trailing=1)
     return xp.where(scales > 0, factor[..., None] * scales, scales)
-
-
-def _checked(family: Family, method: str, weights: ArrayLike | None) -> Any:
-    family = known("family", family) if isinstance(family, type) else family
-    if isinstance(family, str):
-        checks.one_of("family", family, ALLOCATED)
-    checks.one_of("method", method, (*METHODS, "exact"))
-    if weights is not None and method not in ("inid", "exact"):
-        raise ValueError(f"weights belong to methods 'inid' and 'exact', got method {method!r}")
-    return family
 
 
 def _finite_sensitivities(family: str, sensitivities: ArrayLike) -> Reals:

@@ -14,17 +14,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.progress import shown
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, round_up
-from jaxdp.design.allocate_exact import allocate_exact
-from jaxdp.design.families import (
-    CONTINUOUS,
-    FAMILIES,
-    MEMBERS,
-    Family,
-    kind_of,
-    known,
-    name_of,
-    scaled,
-)
+from jaxdp.design.families import FAMILIES, MEMBERS, Family, kind_of, known, name_of
 from jaxdp.design.fit import fit_noise
 from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee, as_budget
@@ -33,15 +23,12 @@ from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.noise.base import Noise
 
-# For answers that are whole numbers.
-_INTEGERS = tuple(name for name in FAMILIES if MEMBERS[name].on_integers)
-
 
 class Row(NamedTuple):
-    """Best member of one family; errors of one coordinate, averaged over a profile."""
+    """Best member of one family, and errors of one coordinate."""
 
     family: str
-    parameters: dict[str, float | list[float]]
+    parameters: dict[str, float]
     variance: float
     mean_absolute: float
     ratio_to_gaussian: float
@@ -77,21 +64,18 @@ def compare(
     families: Sequence[Family] | None = None,
     objective: str = "variance",
     *,
-    integers: bool = False,
     progress: bool | None = None,
 ) -> Comparison:
     """The best member of every family of noise for one budget, the least error first.
 
     Args:
         budget: one `Budget` or (epsilon, delta), epsilon in nats.
-        sensitivity: a number, released `count` times (`count` coordinates that can all reach it); a
-            vector, one a coordinate, where every family gets i.n.i.d. scales under exact accounting
-            (`allocate_exact`; of the families with a shape, the members of the fit to the largest
-            sensitivity); or a `JointSensitivity`.
-        count: whole number of releases; 1 with a vector.
-        families: names or classes, as in `fit_noise`; all of real numbers that apply if None.
-        objective: "variance" or "mean_absolute", of one coordinate, averaged over a vector.
-        integers: those on the integers too, for answers and a sensitivity that are whole numbers.
+        sensitivity: a number, released `count` times (`count` coordinates that can all reach it);
+            or a `JointSensitivity`.
+        count: whole number of releases.
+        families: names or classes, as in `fit_noise`; all of real numbers that apply if None. Those
+            on the integers are for answers and a sensitivity that are whole numbers.
+        objective: "variance" or "mean_absolute", of one coordinate.
         progress: a bar on stderr, one step a family, of tqdm where that is installed; if None where
             stderr is a terminal.
 
@@ -103,7 +87,7 @@ def compare(
         "pure" (a bound on the loss) or "dominated" (exact for a direction that dominates the set).
         support: "reals" or "integers".
 
-    A batch of budgets, and a vector with a lattice noise or the staircase: `ValueError`.
+    A batch of budgets: `ValueError`. For a vector of sensitivities, see `allocate_exact`.
 
     >>> import jaxdp as dp
     >>> print(dp.compare((1.0, 1e-5), 1.0, families=["laplace", "gaussian"]))
@@ -114,40 +98,29 @@ def compare(
     budget = as_budget(budget)
     if budget.epsilon.ndim or budget.delta.ndim:
         raise ValueError("budget must be one budget: compare one at a time")
-    largest, profile = sensitivity, False
     if not isinstance(sensitivity, JointSensitivity):
         sensitivity = checks.positive("sensitivity", sensitivity)
-        largest, profile = xp.max(sensitivity), sensitivity.ndim > 0
-    names = _usable(largest, count, profile) if families is None else families
-    names = _checked(names, count, profile, integers, largest)
+        if sensitivity.ndim:
+            raise ValueError(f"sensitivity must be a number, got shape {sensitivity.shape}")
+    names = _usable(sensitivity, count) if families is None else families
+    names = [known("families", family) for family in names]
+    for name in names:
+        _require_whole(name, sensitivity)
     rows = []
     for family in shown(names, "families", progress):
-        noise = fit_noise(family, budget, largest, count, objective)
-        scales = None
-        if profile and not isinstance(sensitivity, JointSensitivity):
-            scales = allocate_exact(_unit(noise), sensitivity, budget)
-            noise = _unit(noise)
-        rows.append(_row(family, noise, scales, budget, sensitivity))
+        noise = fit_noise(family, budget, sensitivity, count, objective)
+        rows.append(_row(family, noise, budget, sensitivity))
     return Comparison(sorted(_beside_gaussian(rows), key=lambda row: getattr(row, objective)))
 
 
-def _checked(
-    families: Sequence[Family], count: ArrayLike, profile: bool, integers: bool, largest: object
-) -> list[Family]:
-    names = [known("families", family) for family in families]
-    names = names + [name for name in _INTEGERS if integers and name not in names]
-    if profile and not bool(np.all(np.asarray(count) == 1)):
-        raise ValueError(f"count must be 1 with a profile, got {count}: list its coordinates")
-    whole = not isinstance(largest, JointSensitivity) and float(np.asarray(largest)).is_integer()
-    for name in names:
-        if profile and name in (*_INTEGERS, "staircase"):
-            raise ValueError(f"a profile scales its noise, which {name} does not allow")
-        if kind_of(name).on_integers and not whole:
-            raise ValueError(
-                f"sensitivity must be a whole number for {name_of(name)}, got {largest}: noise on "
-                "the integers is for answers that are whole numbers"
-            )
-    return names
+def _require_whole(family: Family, sensitivity: Reals | JointSensitivity) -> None:
+    """`ValueError` for noise on the integers at another sensitivity."""
+    is_whole = not isinstance(sensitivity, JointSensitivity) and float(sensitivity).is_integer()
+    if kind_of(family).on_integers and not is_whole:
+        raise ValueError(
+            f"sensitivity must be a whole number for {name_of(family)}, got {sensitivity}: noise "
+            "on the integers is for answers that are whole numbers"
+        )
 
 
 def _beside_gaussian(rows: Sequence[Row]) -> list[Row]:
@@ -157,9 +130,9 @@ def _beside_gaussian(rows: Sequence[Row]) -> list[Row]:
     return [row._replace(ratio_to_gaussian=row.variance / gaussian) for row in rows]
 
 
-def _usable(largest: ArrayLike | JointSensitivity, count: ArrayLike, profile: bool) -> list[str]:
+def _usable(sensitivity: Reals | JointSensitivity, count: ArrayLike) -> list[str]:
     names = [name for name in FAMILIES if MEMBERS[name].log_concave]
-    if isinstance(largest, JointSensitivity) or profile:
+    if isinstance(sensitivity, JointSensitivity):
         return names
     names.append("staircase")
     if bool(np.all(np.asarray(count) == 1)):
@@ -167,38 +140,22 @@ def _usable(largest: ArrayLike | JointSensitivity, count: ArrayLike, profile: bo
     return names
 
 
-def _unit(noise: Noise) -> Noise:
-    """The Gaussian and the Laplace at scale 1, so that the factors are their scales."""
-    return scaled(noise.name, 1.0) if noise.name in CONTINUOUS else noise
-
-
 def _row(
-    family: Family,
-    noise: Noise,
-    scales: xp.ndarray | None,
-    budget: Budget,
-    sensitivity: ArrayLike | JointSensitivity,
+    family: Family, noise: Noise, budget: Budget, sensitivity: Reals | JointSensitivity
 ) -> Row:
-    factor = xp.ones(()) if scales is None else scales
-    variance = float(xp.mean(noise.variance() * factor**2))
+    variance, move, guarantee = float(noise.variance()), sensitivity, "exact"
     if isinstance(sensitivity, JointSensitivity):
-        move, exact = sensitivity.tightened().linf, "dominated"
-    else:
-        move, exact = xp.asarray(sensitivity), "exact"
-    if family == "gaussian":
-        exact = "exact"
-    bound = float(xp.mean(lower_bound(ApproxDP(budget.epsilon, budget.delta), move)))
-    parameters: dict[str, float | list[float]] = {k: float(v) for k, v in vars(noise).items()}
-    if scales is not None:
-        parameters["factors"] = [float(s) for s in scales]
+        move = sensitivity.tightened().linf
+        guarantee = "exact" if family == "gaussian" else "dominated"
+    bound = float(lower_bound(ApproxDP(budget.epsilon, budget.delta), move))
     return Row(
         name_of(family),
-        parameters,
+        {name: float(value) for name, value in vars(noise).items()},
         variance,
-        float(xp.mean(noise.mean_absolute() * factor)),
+        float(noise.mean_absolute()),
         float("nan"),
         variance / bound,
-        "pure" if family == "staircase" else exact,
+        "pure" if family == "staircase" else guarantee,
         "integers" if kind_of(family).on_integers else "reals",
     )
 

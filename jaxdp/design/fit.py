@@ -23,15 +23,13 @@ from jaxdp.dominating_pair.additive import Additive
 from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.conversions import largest_laplace_ratio
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.staircase import Staircase, staircase_split
 
-# Errors of one coordinate that a fit minimises, and kinds of accounting.
+# Errors of one coordinate that a fit minimises.
 OBJECTIVES = ("variance", "mean_absolute")
-ACCOUNTING = ("exact", "zcdp")
 # Points of the grid while a shape is searched. chosen: its bound is smooth, if not near
 _POINTS = 2**12
 # Added to both epsilons of a ratio, nats. chosen: its logarithm is finite, and smooth
@@ -48,8 +46,6 @@ def fit_noise(
     sensitivity: ArrayLike | JointSensitivity,
     count: ArrayLike = 1,
     objective: str = "variance",
-    *,
-    accounting: str = "exact",
 ) -> Noise:
     """The member of a family of noises with the least error that meets a budget.
 
@@ -63,11 +59,10 @@ def fit_noise(
             Noises on the integers need whole numbers.
         count: whole number of releases.
         objective: "variance" or "mean_absolute", E T^2 or E |T| of one coordinate.
-        accounting: "exact" meets the composed delta as `PrivacyLoss` bounds it; "zcdp" the sum of
-            `noise.zcdp`, converted.
 
     Returns:
-        The noise, batched over all arguments. Infinite scale where nothing meets the budget (delta
+        The noise, batched over all arguments, which meets the composed delta as `PrivacyLoss`
+        bounds it. Infinite scale where nothing meets the budget (delta
         = 0 for a Gaussian tail or a truncated noise). A discrete Gaussian keeps it as it is found:
         of small ones delta does not always fall as the scale grows.
 
@@ -89,14 +84,13 @@ def fit_noise(
     budget = as_budget(budget)
     family = known("family", family)
     checks.one_of("objective", objective, OBJECTIVES)
-    checks.one_of("accounting", accounting, ACCOUNTING)
     once = checks.is_concrete(count) and bool(np.all(np.asarray(count) == 1))
     count = checks.whole("count", count, 1.0)
     if not isinstance(sensitivity, JointSensitivity):
         sensitivity = checks.positive("sensitivity", sensitivity)
         sensitivity = _counted(family, sensitivity, (budget, sensitivity, count))
-        return _fit(family, objective, accounting, budget, sensitivity, count, once)
-    return _fit_joint(family, objective, accounting, budget, sensitivity, count, once)
+        return _fit(family, objective, budget, sensitivity, count, once)
+    return _fit_joint(family, objective, budget, sensitivity, count, once)
 
 
 def _counted(family: Family, sensitivity: Reals, arguments: Any) -> Reals:
@@ -110,7 +104,6 @@ def _counted(family: Family, sensitivity: Reals, arguments: Any) -> Reals:
 def _fit_joint(
     family: Family,
     objective: str,
-    accounting: str,
     budget: Budget,
     joint: JointSensitivity,
     count: Reals,
@@ -122,18 +115,17 @@ def _fit_joint(
         raise ValueError(f"a joint sensitivity needs log-concave noise, which {name} is not")
     if family == "gaussian":
         size = _counted(family, joint.tightened().l2, (budget, joint, count))
-        return _fit(family, objective, accounting, budget, size, count, once)
+        return _fit(family, objective, budget, size, count, once)
     shifts, counts = joint.dominating()
     shifts = _counted(family, shifts, (budget, joint, count))
     budget = Budget(budget.epsilon[..., None], budget.delta[..., None])
-    every = _fit(family, objective, accounting, budget, shifts, counts * count[..., None], False)
+    every = _fit(family, objective, budget, shifts, counts * count[..., None], False)
     return least_of(every, getattr(every, objective)(), -1)
 
 
 def _fitted(
     family: Family,
     objective: str,
-    accounting: str,
     budget: Budget,
     shift: Reals,
     count: Reals,
@@ -142,23 +134,19 @@ def _fitted(
     lanes = Lanes(*xp.broadcast_arrays(budget.epsilon, budget.delta, shift, count))
     if family == "staircase":
         return _fit_staircase(objective, lanes)
-    if family == "gaussian" and accounting == "exact":
+    if family == "gaussian":
         mu = largest_gdp(Budget(lanes.epsilon, lanes.delta)).mu
         return Gaussian(round_up(lanes.shift * xp.sqrt(lanes.fold) / mu, 4))
-    if family == "laplace" and accounting == "exact" and once:
+    if family == "laplace" and once:
         ratio = largest_laplace_ratio(Budget(lanes.epsilon, lanes.delta))
         return Laplace(round_up(lanes.shift / ratio, 4))
 
-    def excess(noise: Noise, lanes: Lanes) -> Reals:
-        if once:
-            return excess_of(noise.log_delta(lanes.shift, lanes.epsilon), lanes.delta)
-        xi, rho = noise.zcdp(lanes.shift)
-        total = ZCDP(checks.guard(xi * lanes.fold), checks.guard(rho * lanes.fold))
-        return excess_of(total.log_delta(lanes.epsilon), lanes.delta)
+    return least_error(family, objective, lanes, _OF_ONE if once else _OF_COMPOSITIONS)
 
-    is_closed = once or accounting == "zcdp"
-    residuals = Residuals(excess, excess) if is_closed else _OF_COMPOSITIONS
-    return least_error(family, objective, lanes, residuals)
+
+def _excess_of_one(noise: Noise, lanes: Lanes) -> Reals:
+    """Excess of the log delta of one release."""
+    return excess_of(noise.log_delta(lanes.shift, lanes.epsilon), lanes.delta)
 
 
 def _excess(noise: Noise, lanes: Lanes) -> Reals:
@@ -186,8 +174,9 @@ def _ratio(epsilon: Reals, lanes: Lanes) -> Reals:
     return xp.log((epsilon + _LEAST) / (lanes.epsilon + _LEAST))
 
 
+_OF_ONE = Residuals(_excess_of_one, _excess_of_one)
 _OF_COMPOSITIONS = Residuals(_excess, _rough, _near)
-_fit = jitted(_fitted, (0, 1, 2, 6))
+_fit = jitted(_fitted, (0, 1, 5))
 
 
 def _fit_staircase(objective: str, lanes: Lanes) -> Noise:

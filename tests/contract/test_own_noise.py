@@ -240,7 +240,7 @@ def test_it_is_fitted_compared_and_allocated():
     assert 0.9999e-5 < noise.delta(2.0, 1.0) <= 1e-5
     rows = dp.compare((1.0, 1e-5), 2.0, families=[Logistic, "gaussian", dp.Laplace])
     assert [row.family for row in rows] == ["laplace", "logistic", "gaussian"]
-    scales = dp.allocate(Logistic, [1.0, 2.0], (1.0, 1e-5))
+    scales = dp.allocate_exact(Logistic(1.0), [1.0, 2.0], (1.0, 1e-5))
     moves = dp.Mechanism(Logistic(scales), jnp.array([1.0, 2.0]))
     assert 0.9e-5 < dp.privacy_loss(moves).sum().delta(1.0) <= 1e-5
 

@@ -9,8 +9,6 @@ import jaxdp as dp
 
 NOISES = {
     "gaussian": dp.Gaussian(3.0),
-    "laplace": dp.Laplace(2.0),
-    "discrete_gaussian": dp.DiscreteGaussian(3.0),
     "discrete_laplace": dp.DiscreteLaplace(2.0),
 }
 

@@ -1,6 +1,5 @@
 """Which difference is the worst: the box corner, the one-hot shift, and what bounds the rest."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -124,14 +123,3 @@ def test_published_condition_is_sufficient_and_loose():
     assert 20 * xi <= published.xi
     np.testing.assert_allclose(20 * rho, published.rho, rtol=1e-13)
     assert published.delta(5.0) >= exact.delta(5.0)
-
-
-@pytest.mark.parametrize("size", [1e-300, 1e-12, 1e-6, 1.0, 1e6])
-def test_the_published_condition_never_claims_nothing_learnt(size):
-    """Where rounding eats the difference of its two terms, the first alone is the bound."""
-    box = dp.JointSensitivity(3, linf=size)
-    bound = sufficient_log_delta(dp.FlippedHuber(2.0, 1.0), box, jnp.array([0.0, 1e-9, 1.0]))
-    assert bool(jnp.all(bound > -jnp.inf))
-    assert sufficient_log_delta(dp.FlippedHuber(2.0, 1.0), box, 1e300) < -1e290
-    broken = jax.jit(lambda a: sufficient_log_delta(dp.FlippedHuber(a, 1.0), box, 1.0))(-1.0)
-    assert bool(jnp.isnan(broken))
