@@ -87,7 +87,7 @@ def test_the_walk_sees_an_import_upwards():
 def test_the_face_is_small():
     """Folders hold the work; a loose module is one that users see."""
     loose = {path.stem for path in ROOT.glob("*.py")} - {"__init__", "__main__"}
-    assert len(loose) <= 10
+    assert len(loose) <= 11
 
 
 def test_mathematics_knows_nothing_of_privacy():

@@ -1,6 +1,5 @@
 """Losses made from masses, written and read: no bit is lost, missing mass is infinite."""
 
-import copy
 import json
 import math
 from fractions import Fraction
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp._core.files import Format, sealed, unsealed
+from jaxdp._core.files import Format
 
 FORM = Format("jaxdp-privacy-loss")
 
@@ -53,57 +52,6 @@ def test_it_says_what_the_loss_said():
     loss = released(dp.Gaussian(1.5), [1.0, 2.0]).sum() + dp.GDP(0.3)
     again = dp.PrivacyLoss.from_json(loss.to_json())
     assert again.log_delta(1.0) == loss.log_delta(1.0)
-
-
-def spoilt():
-    """Texts with a digest that fits, each wrong in one place."""
-    body = unsealed(FORM, LOSSES["sampled"].to_json())
-    finite = unsealed(FORM, released(dp.Histogram(0.5, (1, 2, 1))).to_json())
-
-    def put(value, *path, into=body):
-        changed = copy.deepcopy(into)
-        here = changed
-        for key in path[:-1]:
-            here = here[key]
-        here[path[-1]] = value
-        return changed
-
-    array = {"shape": [1], "values": ["-0x1.0p+0"]}
-    term, pair = ("terms", 0), ("terms", 0, "pair")
-    yield put(1, "more"), "text"
-    yield {"terms": body["terms"]}, "text"
-    yield put("sideways", "relation"), "relation"
-    yield put(None, "relation"), "relation"
-    yield put([], "terms"), "terms"
-    yield put({}, "terms"), "terms"
-    yield put(3, *term), "term"
-    yield put(array, *term, "more"), "term"
-    yield put(array, *pair, "base", "shift"), "shift"
-    yield put({"shape": [1], "values": [(1.5).hex()]}, *term, "count"), "count"
-    yield put({"shape": [], "values": [(1.0).hex()]}, *term, "count"), None
-    yield put({"shape": [2], "values": ["0x1p+0"]}, *term, "count"), "array"
-    yield put({"shape": [True], "values": ["0x1p+0"]}, *term, "count"), "array"
-    yield put({"shape": [1], "values": [1.0]}, *term, "count"), "hexadecimal"
-    yield put({"shape": [1], "values": ["nan"]}, *term, "count"), "count"
-    yield put("os", *pair, "kind"), "kind"
-    yield put(array, *pair), "pair"
-    yield put(array, *pair, "more"), "Poisson"
-    yield put(array, *pair, "sampling_prob"), "sampling_prob"
-    yield put(array, *pair, "base", "noise", "scale"), "scale"
-    yield put(array, *pair, "base", "noise"), "kind of noise"
-    yield put({"kind": "BoundedRange", "epsilon": array}, *pair, "base"), "kind of base"
-    yield put(["0x0p+0"], *pair, "masses", into=finite), "masses"
-    yield put("0x1p+0", *pair, "infinite", into=finite), "masses"
-
-
-def test_malformed_text_is_refused():
-    for body, name in spoilt():
-        text = sealed(FORM, body)
-        if name is None:
-            dp.PrivacyLoss.from_json(text)
-            continue
-        with pytest.raises(ValueError, match=name):
-            dp.PrivacyLoss.from_json(text)
 
 
 def test_changed_text_is_refused():
@@ -175,13 +123,3 @@ def test_the_exchanged_pair_has_what_q_lacks():
         found = mp.mpf(found)
         truth = log_of_one(lacking, number)
         assert truth <= found <= truth + 1e-13 * (1 + abs(truth))
-
-
-def test_bounds_hold_on_both_sides():
-    losses, p, q = law(8.9e-16)
-    each = dp.PrivacyLoss.from_pmf(losses, p, q, "remove")
-    lacking = 1 - sum(map(Fraction, p))
-    for number in (2, 1000):
-        lower, upper = (float(x) for x in (number * each).bounds(1.2 * number))
-        truth = float(mp.exp(log_of_one(lacking, number)))
-        assert truth * (1 - 1e-12) <= lower <= truth <= upper <= truth * (1 + 1e-12)

@@ -38,15 +38,6 @@ def test_laplace_zcdp_is_the_least_rho(ratio, order):
     np.testing.assert_allclose(float(noise.renyi(ratio, 1 + 1e-9)), rho, rtol=1e-6)
 
 
-@pytest.mark.parametrize("epsilon", [1e-3, 0.4, 1.0, 5.0, 12.0])
-def test_pure_to_gdp_is_above_and_touches(epsilon):
-    pure = dp.PureDP(epsilon)
-    gdp = dp.to_gdp(pure)
-    fpr = np.concatenate([np.logspace(-9, -0.001, 200), [1 / (1 + np.exp(epsilon))]])
-    assert np.all(gdp.tradeoff(fpr) <= np.asarray(pure.tradeoff(fpr)) * (1 + 1e-12))
-    np.testing.assert_allclose(gdp.tradeoff(fpr[-1]), pure.tradeoff(fpr[-1]), rtol=1e-9)
-
-
 def test_conversions_between_kinds():
     gdp = dp.GDP(0.4)
     np.testing.assert_allclose(dp.to_zcdp(gdp).rho, 0.08, rtol=1e-15)
@@ -68,12 +59,6 @@ def test_conversions_between_kinds():
     ):
         with pytest.raises(TypeError):
             convert(kind)
-
-
-@given(st.floats(0.01, 3), st.floats(0, 20))
-def test_zcdp_of_a_gaussian_is_above_it(mu, epsilon):
-    gdp = dp.GDP(mu)
-    assert dp.to_zcdp(gdp).log_delta(epsilon) >= gdp.log_delta(epsilon) * (1 - 1e-12)
 
 
 @given(st.floats(0, 8), st.floats(1e-14, 0.9), st.floats(0.05, 1.0))

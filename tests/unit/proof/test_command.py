@@ -15,6 +15,7 @@ from processes import process
 
 import jaxdp as dp
 from jaxdp.proof import command
+from jaxdp.proof.__main__ import main
 
 ROOT = Path(dp.__file__).parent
 LOSS = 10 * dp.privacy_loss(dp.Mechanism(dp.Laplace(5.0), 1.0))
@@ -55,27 +56,24 @@ def test_it_imports_nothing_else():
                 assert name.startswith(allowed) or first in sys.stdlib_module_names, (path, name)
 
 
-def test_statements(files):
-    program = "-m", "jaxdp", "verify"
+def test_statements(files, capsys):
     for more, status, word in (
-        ((files / "statement.json",), 0, "Proved"),
-        ((files / "loss.json", "--epsilon", "1.5", "--delta", "1e-5"), 1, "Refuted"),
-        ((files / "loss.json", "--epsilon", "1.5"), 2, "delta must be given"),
-        ((files / "none.json",), 2, "none.json"),
+        (("statement.json",), 0, "Proved"),
+        (("loss.json", "--epsilon", "1.5", "--delta", "1e-5"), 1, "Refuted"),
+        (("loss.json", "--epsilon", "1.5"), 2, "delta must be given"),
+        (("none.json",), 2, "none.json"),
     ):
-        done = process(*program, *more)
-        assert done.returncode == status, done.stderr
-        assert word in done.stdout + done.stderr
+        assert main([str(files / more[0]), *more[1:]]) == status
+        assert word in "".join(capsys.readouterr())
 
 
-def test_an_open_statement_and_json(files):
+def test_an_open_statement_and_json(files, capsys):
     loss = 3 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.25, "remove"))
     (files / "loss.json").write_text(loss.to_json())
     arguments = "--epsilon", "1", "--most-points", "16", "--json"
     middle = float(loss.delta(1.0)) * (1 - 1e-4)
-    done = process("-m", "jaxdp.proof", files / "loss.json", "--delta", middle, *arguments)
-    answer = json.loads(done.stdout)
-    assert done.returncode == 3
+    assert main([str(files / "loss.json"), "--delta", str(middle), *arguments]) == 3
+    answer = json.loads(capsys.readouterr().out)
     assert answer["proved"] is None
     assert float(answer["lower"]) <= middle <= float(answer["upper"])
 
