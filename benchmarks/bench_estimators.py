@@ -22,6 +22,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import jaxdp as dp
 from benchmarks._tools.measure import NO_PEER, PEER, ask_peer, environment, write
+from benchmarks.reproductions import cylinder_bands
 from jaxdp import datasets
 
 SEEDS = 20
@@ -50,10 +51,10 @@ def table(name: str, features: Any, targets: Any, least: dict[float, float]) -> 
 
 
 def classifications() -> list[Table]:
-    market, house, cancer, bands = (
-        datasets.load(n)
-        for n in ("electricity", "california_housing", "breast_cancer", "cylinder_bands")
+    market, house, cancer = (
+        datasets.load(n) for n in ("electricity", "california_housing", "breast_cancer")
     )
+    bands = cylinder_bands.load()
     (iris, species), (wine, grapes), (digits, numbers) = (
         load(return_X_y=True) for load in (load_iris, load_wine, load_digits)
     )

@@ -37,10 +37,8 @@ def load(name: str) -> Dataset:
     Args:
         name: "california_housing": 20,640 x 8, median house value in 100,000 dollars (regression);
             "electricity": 45,312 x 8, price up (1) or down (0); all in [0, 1] but `day`, in 1..7;
-            "cylinder_bands": 540 x 62, band (1) or none (0): 19 numbers (missing: the median) and
-            the indicators of 14 nominal columns, the first level of each dropped, missing being a
-            level; "diabetes": 442 x 10 (regression); "breast_cancer": 569 x 30, benign (1) or
-            malignant (0); "digits": 1,797 x 64, images of 8 x 8 pixels in 0..16 and their digit.
+            "diabetes": 442 x 10 (regression); "breast_cancer": 569 x 30, benign (1) or malignant
+            (0); "digits": 1,797 x 64, images of 8 x 8 pixels in 0..16 and their digit.
 
     Returns:
         A `Dataset`: features (n, p) and targets (n,) in float64, without missing values, with
@@ -69,10 +67,11 @@ def available(name: str) -> bool:
     >>> dp.datasets.available("diabetes")
     True
     """
-    return name in _BUNDLED or _local(name) is not None
+    return name in _BUNDLED or local(name) is not None
 
 
-def _local(name: str) -> Path | None:
+def local(name: str) -> Path | None:
+    """The local file of a data set, if there is one."""
     candidates = [Path("../shared/data"), Path(__file__).parents[1] / "../shared/data"]
     if FOLDER in os.environ:
         candidates.insert(0, Path(os.environ[FOLDER]))
@@ -80,9 +79,9 @@ def _local(name: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _table(name: str, fetch: Callable[[], tuple[list[str], list[list[str]]]]):
+def table(name: str, fetch: Callable[[], tuple[list[str], list[list[str]]]]):
     """Column names, rows of strings and source: from a local file, else from `fetch`."""
-    path = _local(name)
+    path = local(name)
     if path is not None:
         with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
             header, *rows = csv.reader(file)
@@ -107,65 +106,25 @@ def _california_housing(name: str) -> Dataset:
         rows = np.column_stack([bunch.data, bunch.target])
         return [*bunch.feature_names, "MedHouseVal"], rows.astype(str).tolist()
 
-    header, rows, source = _table(name, fetch)
+    header, rows, source = table(name, fetch)
     return _numeric(name, header, np.array(rows, dtype=np.float64), source)
 
 
 def _electricity(name: str) -> Dataset:
-    header, rows, source = _table(name, lambda: _openml(151))
+    header, rows, source = table(name, lambda: openml(151))
     upward = {"UP": "1", "DOWN": "0"}
     values = [[*row[:-1], upward.get(row[-1], row[-1])] for row in rows]
     return _numeric(name, header, np.array(values, dtype=np.float64), source)
 
 
-def _openml(identifier: int) -> tuple[list[str], list[list[str]]]:
+def openml(identifier: int) -> tuple[list[str], list[list[str]]]:
+    """Column names and rows of strings of a data set of OpenML."""
     from sklearn.datasets import fetch_openml
 
     bunch: Any = fetch_openml(data_id=identifier, as_frame=True)
     frame = bunch.frame
     text = frame.astype(object).where(frame.notna(), "").astype(str)
     return [str(c) for c in frame.columns], text.to_numpy().tolist()
-
-
-# Identifiers of a job, not properties of it.
-_BANDS_DROPPED = (
-    "timestamp",
-    "cylinder_number",
-    "customer",
-    "job_number",
-    "ink_color",
-    "cylinder_division",
-)
-# Machine numbers: nominal, though written in digits.
-_BANDS_CODES = ("press", "unit_number", "plating_tank")
-
-
-def _cylinder_bands(name: str) -> Dataset:
-    header, rows, source = _table(name, lambda: _openml(6332))
-    columns, names = [], []
-    for column, cells in zip(
-        header[:-1], zip(*(row[:-1] for row in rows), strict=True), strict=True
-    ):
-        if column in _BANDS_DROPPED:
-            continue
-        numbers = None if column in _BANDS_CODES else _as_numbers(cells)
-        if numbers is not None:
-            columns.append(np.where(np.isnan(numbers), np.nanmedian(numbers), numbers))
-            names.append(column)
-            continue
-        levels = sorted({cell.lower() for cell in cells})
-        for level in levels[1:]:
-            columns.append(np.array([cell.lower() == level for cell in cells], dtype=np.float64))
-            names.append(f"{column}={level or 'missing'}")
-    targets = np.array([row[-1].lower() == "band" for row in rows], dtype=np.float64)
-    return Dataset(name, np.column_stack(columns), targets, tuple(names), source)
-
-
-def _as_numbers(cells: tuple[str, ...]) -> np.ndarray | None:
-    try:
-        return np.array([float(cell) if cell else np.nan for cell in cells])
-    except ValueError:
-        return None
 
 
 def _numeric(name: str, header: list[str], values: np.ndarray, source: str) -> Dataset:
@@ -184,7 +143,6 @@ _BUNDLED = ("diabetes", "breast_cancer", "digits")
 _READERS: dict[str, Callable[[str], Dataset]] = {
     "california_housing": _california_housing,
     "electricity": _electricity,
-    "cylinder_bands": _cylinder_bands,
     **dict.fromkeys(_BUNDLED, _bundled),
 }
 NAMES = tuple(_READERS)

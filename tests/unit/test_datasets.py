@@ -5,12 +5,12 @@ import gzip
 import numpy as np
 import pytest
 
+from benchmarks.reproductions import cylinder_bands
 from jaxdp import datasets
 
 SHAPES = {
     "california_housing": (20640, 8),
     "electricity": (45312, 8),
-    "cylinder_bands": (540, 62),
     "diabetes": (442, 10),
     "breast_cancer": (569, 30),
     "digits": (1797, 64),
@@ -25,7 +25,7 @@ def test_shapes(name):
     assert len(data.feature_names) == SHAPES[name][1]
     assert np.isfinite(data.features).all()
     assert np.isfinite(data.targets).all()
-    if name in ("electricity", "cylinder_bands", "breast_cancer"):
+    if name in ("electricity", "breast_cancer"):
         assert set(np.unique(data.targets)) == {0.0, 1.0}
 
 
@@ -62,7 +62,7 @@ def test_cylinder_bands_encodes_missing_values(tmp_path, monkeypatch):
     with gzip.open(tmp_path / "cylinder_bands.csv.gz", "wt") as file:
         file.write(text)
     monkeypatch.setenv("JAXDP_DATA", str(tmp_path))
-    data = datasets.load("cylinder_bands")
+    data = cylinder_bands.load()
     assert data.feature_names == ("press=821", "grain=no", "grain=yes", "viscosity")
     expected = [[1, 0, 1, 40], [0, 1, 0, 42], [1, 0, 0, 44]]
     np.testing.assert_array_equal(data.features, expected)
@@ -70,14 +70,14 @@ def test_cylinder_bands_encodes_missing_values(tmp_path, monkeypatch):
 
 
 def test_what_it_says_when_there_is_nothing(monkeypatch):
-    monkeypatch.setattr(datasets, "_local", lambda name: None)
+    monkeypatch.setattr(datasets, "local", lambda name: None)
 
     def offline(*args, **kwargs):
         raise OSError("no network")
 
     monkeypatch.setattr("sklearn.datasets.fetch_california_housing", offline)
     monkeypatch.setattr("sklearn.datasets.fetch_openml", offline)
-    for name in ("california_housing", "electricity", "cylinder_bands"):
+    for name in ("california_housing", "electricity"):
         assert not datasets.available(name)
         with pytest.raises(FileNotFoundError, match="JAXDP_DATA"):
             datasets.load(name)

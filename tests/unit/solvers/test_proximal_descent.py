@@ -7,7 +7,7 @@ import pytest
 from small_descent import draw
 
 import jaxdp as dp
-from benchmarks.reproductions import proximal_descent
+from benchmarks.reproductions import cylinder_bands, proximal_descent
 from jaxdp import datasets
 from jaxdp.solvers import coordinate_descent
 
@@ -86,11 +86,11 @@ def test_bad_input(arguments, message):
 
 @pytest.mark.float64
 @pytest.mark.skipif(
-    not datasets.available("cylinder_bands"), reason="needs cylinder-bands, see jaxdp.datasets"
+    datasets.local("cylinder_bands") is None, reason="needs cylinder-bands, see jaxdp.datasets"
 )
 def test_most_queries_on_cylinder_bands_are_small():
     """d = 63 with the intercept; more than 80 % of the sums lie within 10 (published)."""
-    data = datasets.load("cylinder_bands")
+    data = cylinder_bands.load()
     features, labels = data.features[1:] - data.features[1:].mean(axis=0), data.targets[1:]
     features = np.column_stack([features / np.abs(features).max(axis=0), np.ones(539)])
     assert features.shape == (539, 63)
