@@ -208,12 +208,6 @@ def check_allocations(rows):
             assert error < (1e-3 if row["steps"] < 50_000 else 3.0), (row, error)
 
 
-@pytest.mark.long
-def test_one_epoch_of_random_allocation():
-    rows = [r for r in ALLOCATIONS if r["epochs"] == 1 and r["sigma"] in (0.5, 2.0)]
-    check_allocations([r for r in rows if r["steps"] in (2, 100) and r.get("selected", 1) == 1])
-
-
 def test_bins_that_are_kept():
     check_allocations([r for r in ALLOCATIONS if r["scheme"].startswith("balls")][:2])
 

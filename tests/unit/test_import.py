@@ -17,24 +17,12 @@ from jaxtyping import TypeCheckError
 from processes import process, run
 
 import jaxdp as dp
-from jaxdp import cli
 from jaxdp._numeric.mills import mills
 
 ROOT = Path(dp.__file__).parent
 
 
-def test_importing_runs_nothing_and_sets_nothing():
-    code = (
-        "import jax, sys; from jaxdp import *\n"
-        "assert not jax.config.jax_enable_x64\n"
-        "assert not {'sklearn', 'matplotlib', 'ipywidgets'} & set(sys.modules)\n"
-        "from jax._src import xla_bridge\n"
-        "assert not xla_bridge._backends, 'a device was started'\n"
-    )
-    run(code, JAX_ENABLE_X64="0")
-
-
-def test_importing_loads_no_module():
+def test_importing_loads_no_module_and_sets_nothing():
     """A few milliseconds: what is named is imported then, and no table is built before."""
     code = (
         "import sys; import jaxdp\n"
@@ -44,8 +32,13 @@ def test_importing_loads_no_module():
         "import jaxdp.noise.kernels.divergence\n"
         "from jaxdp._numeric.quadrature import gauss_legendre\n"
         "assert gauss_legendre.cache_info().currsize == 0\n"
+        "import jax; from jaxdp import *\n"
+        "assert not jax.config.jax_enable_x64\n"
+        "assert not {'sklearn', 'matplotlib', 'ipywidgets'} & set(sys.modules)\n"
+        "from jax._src import xla_bridge\n"
+        "assert not xla_bridge._backends, 'a device was started'\n"
     )
-    run(code)
+    run(code, JAX_ENABLE_X64="0")
 
 
 # Names of the top level: a new one is one more that every reader passes.
@@ -140,14 +133,6 @@ def test_types_are_packaged():
     assert (ROOT / "py.typed").exists()
     project = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())
     assert project["tool"]["setuptools"]["package-data"]["jaxdp"][0] == "py.typed"
-
-
-def test_the_command_says_its_version(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["jaxdp", "--version"])
-    with pytest.raises(SystemExit) as exit_:
-        cli.main()
-    assert exit_.value.code == 0
-    assert capsys.readouterr().out == f"jaxdp {dp.__version__}\n"
 
 
 def test_the_package_is_a_command():
