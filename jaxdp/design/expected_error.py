@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import final
 
-from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import round_up
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.released import half_width_of
@@ -29,15 +27,6 @@ class ExpectedError:
     mean_absolute: Reals
     half_width: Reals
 
-    def relative_error(self, value: ArrayLike) -> Reals:
-        """half_width / |value| at a prospective value, such as a count; infinite at 0."""
-        size = xp.abs(checks.real("value", value))
-        return xp.where(size == 0, xp.inf, self.half_width / xp.where(size == 0, 1.0, size))
-
-    def smallest_value(self, relative_error: ArrayLike) -> Reals:
-        """The least |value| whose `relative_error` is at most a limit above 0."""
-        return round_up(self.half_width / checks.positive("relative_error", relative_error), 4)
-
 
 @in_float64
 def expected_error(
@@ -53,9 +42,9 @@ def expected_error(
 
     Returns:
         An `ExpectedError`: sqrt(E T^2), E|T| and the half width, the (1 + level) / 2 quantile of T
-        plus half the granularity, as `Released.half_width` has it; `relative_error` and
-        `smallest_value` relate it to a value. `smallest_value` reads no record, so that you can use
-        it to decide in advance which values to suppress or merge.
+        plus half the granularity, as `Released.half_width` has it. A value of half_width / x or
+        more has a relative error of x at most; this reads no record, so that you can use it to
+        decide in advance which values to suppress or merge.
 
     Raises `ValueError` for other objects and for arguments out of range.
 
@@ -63,8 +52,6 @@ def expected_error(
     >>> error = dp.expected_error(dp.Mechanism(dp.Laplace(2.0), 1.0))
     >>> print(f"{error.standard_deviation:.3f} {error.mean_absolute:.3f} {error.half_width:.3f}")
     2.828 2.000 5.991
-    >>> print(f"{error.relative_error(100.0):.4f} {error.smallest_value(0.05):.1f}")
-    0.0599 119.8
     """
     noise = mechanism.noise if isinstance(mechanism, Mechanism) else mechanism
     if not isinstance(noise, Noise):

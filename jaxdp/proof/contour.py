@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from jaxdp.proof.balls import acb, arb, ball, log_number, number, precision, total
 from jaxdp.proof.law import Releases
 
-Progress = Callable[[int, int], None]
-
 # Relative width that is aimed at. chosen
 _AIM = 1e-13
 # Tilts tried for aliases: in standard deviations from the tilt, and as its multiples. chosen
@@ -49,8 +47,8 @@ class Choice(NamedTuple):
 class Composition:
     """Releases at one epsilon: laws apart from the Gaussians, which are one variance."""
 
-    def __init__(self, releases: Releases, epsilon: Fraction, most_points: int, progress: Progress):
-        self.epsilon, self.most_points, self.progress = epsilon, most_points, progress
+    def __init__(self, releases: Releases, epsilon: Fraction, most_points: int):
+        self.epsilon, self.most_points = epsilon, most_points
         natural = [(n, law) for n, law in releases if law.variance is not None]
         self.variance = total(n * law.variance for n, law in natural)
         self.laws = [(n, law) for n, law in releases if law.variance is None]
@@ -98,11 +96,9 @@ class Composition:
         return unit, offset
 
 
-def bracket(
-    releases: Releases, epsilon: Fraction, most_points: int, progress: Progress = lambda i, n: None
-) -> Bracket:
+def bracket(releases: Releases, epsilon: Fraction, most_points: int) -> Bracket:
     """Bounds on delta over finite losses."""
-    whole = Composition(releases, epsilon, most_points, progress)
+    whole = Composition(releases, epsilon, most_points)
     choice = choose(whole)
     largest = max(n for n, _ in releases)
     result = Bracket(arb(0), whole.mass, 0)
@@ -290,7 +286,6 @@ def _summed(
         for i, (variance, kernel) in enumerate(kernels):
             term = value * ((s * s + s) * variance / 2).exp() * kernel(s)
             sums[i] += term.real * (1 if once else 2)
-        whole.progress(j, count)
     return sums
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
-import time
-from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -31,8 +28,6 @@ from jaxdp.proof.statement import Statement, read
 POINTS, SECONDS = 40000, 60.0
 # Bits of closed forms, and digits of a bound. chosen
 _BITS, _MOST_BITS, _DIGITS = 320, 2000, 17
-# Seconds before progress is shown. chosen
-_PATIENCE = 1.0
 # Digits of an exponent in text at most. chosen: 10^9999 is exact in no time
 _EXPONENT_DIGITS = 4
 NOTE = (
@@ -81,7 +76,7 @@ def verify(
         range.
 
     The program reads the numbers of the statement and shares no arithmetic with the accountant; see
-    docs/proof.md. It prints its progress on a terminal after a second.
+    docs/proof.md.
 
     >>> import jaxdp as dp
     >>> loss = 10 * dp.privacy_loss(dp.Mechanism(dp.Laplace(5.0), 1.0))
@@ -161,24 +156,9 @@ def _of_finite(releases: Releases, epsilon: Fraction, most_points: int) -> Brack
         return Bracket(arb(0), arb(0), 0)
     found = exact.delta(releases, epsilon, most_points)
     if found is None:
-        return contour.bracket(releases, epsilon, most_points, _progress())
+        return contour.bracket(releases, epsilon, most_points)
     value, points = found
     return Bracket(positive_part(arb(value.lower())), arb(value.upper()), points)
-
-
-def _progress() -> Callable[[int, int], None]:
-    """Prints the share that is done, on a terminal, after a second."""
-    start, shown = time.monotonic(), [-1]
-
-    def show(done: int, total: int) -> None:
-        share = 100 * done // max(total, 1)
-        late = time.monotonic() - start > _PATIENCE
-        if late and share > shown[0] and sys.stderr.isatty():
-            shown[0] = share
-            end = "\n" if done == total else ""
-            print(f"\rverify: {share:3d} %", end=end, file=sys.stderr, flush=True)
-
-    return show
 
 
 def decimal(x: Any, up: bool) -> str:

@@ -39,15 +39,6 @@ def test_the_half_width_is_that_of_the_release():
     assert released.half_width(0.8) == expected
 
 
-def test_the_smallest_value_is_the_least():
-    error = dp.expected_error(dp.Laplace(jnp.array([0.3, 2.0])), 0.99)
-    least = error.smallest_value(0.07)
-    assert least.shape == (2,)
-    assert (error.relative_error(least) <= 0.07).all()
-    assert (error.relative_error(-least * (1 - 1e-12)) > 0.07).all()
-    assert error.relative_error(0).tolist() == [np.inf, np.inf]
-
-
 def test_it_is_compiled_and_differentiated():
     def width(scale):
         return dp.expected_error(dp.Gaussian(scale)).half_width
@@ -62,8 +53,6 @@ def test_it_is_compiled_and_differentiated():
         (lambda: dp.expected_error(2.0), "mechanism"),
         (lambda: dp.expected_error(dp.Laplace(1.0), 1.5), "level must lie in"),
         (lambda: dp.expected_error(dp.Laplace(1.0), granularity=-1.0), "granularity must lie in"),
-        (lambda: dp.expected_error(dp.Laplace(1.0)).smallest_value(0.0), "relative_error must"),
-        (lambda: dp.expected_error(dp.Laplace(1.0)).relative_error(np.nan), "value must"),
     ],
 )
 def test_bad_arguments_are_named(call, said):
