@@ -37,7 +37,7 @@ def delta(weights, epsilon):
         ) / sum(weights)
 
 
-@pytest.mark.parametrize("number", [400, 401, 2000])
+@pytest.mark.parametrize("number", [401, 2000])
 def test_coins(number):
     """Masses down to 2^-2000; an even number of weights has no middle one."""
     weights = coins(number)

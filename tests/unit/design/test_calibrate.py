@@ -9,7 +9,7 @@ import numpy as np
 import oracle
 import pytest
 from differences import check_gradient
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxdp as dp
@@ -42,6 +42,7 @@ def calibrated(family, epsilon, delta, shift):
 
 
 @pytest.mark.parametrize("family", ["gaussian", pytest.param("laplace", marks=pytest.mark.long)])
+@settings(max_examples=30)
 @given(budget=BUDGETS, log_shift=st.floats(-6, 6))
 def test_the_true_delta_never_exceeds_the_target(family, budget, log_shift):
     epsilon, delta = budget

@@ -259,13 +259,13 @@ def laplace(scale, bound=None):
     return laws.law_of({"kind": "Additive", "noise": noise, "shift": Fraction(1)}, False)
 
 
-@pytest.mark.parametrize("epsilon", [0.25, 1.5])
-def test_laplaces_by_residues_and_by_the_contour(epsilon):
+def test_laplaces_by_residues_and_by_the_contour():
     releases = [(40, laplace(8)), (3, laplace(4, 24))]
-    found = sums.delta(releases, Fraction(epsilon), 1000)
+    epsilon = Fraction(3, 2)
+    found = sums.delta(releases, epsilon, 1000)
     assert found is not None
     one = found[0]
-    other = contour.bracket(releases, Fraction(epsilon), 200)
+    other = contour.bracket(releases, epsilon, 200)
     assert one.rad() < 1e-15 * one
     assert other.lower <= one
     assert one <= other.upper
