@@ -5,7 +5,7 @@ Colours, lines and grids are those of matplotlib's settings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -15,9 +15,8 @@ from jaxdp import risk
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.design.fit import fit_noise
 from jaxdp.dpsgd.curve import Curve
-from jaxdp.guarantee.base import Budget, require_profile
+from jaxdp.guarantee.base import require_profile
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 
@@ -125,54 +124,6 @@ def epsilon_by_step(
         ax.plot(at, np.asarray((at * loss).epsilon(delta)), label=label)
     whole_ticks(ax)
     return labelled(ax, "steps", y, "Epsilon of a training", "training")
-
-
-def noise_by_epsilon(
-    families: Sequence[str],
-    epsilon: ArrayLike,
-    delta: float,
-    sensitivity: float = 1.0,
-    count: int = 1,
-    *,
-    relative_to: str | None = None,
-    ax: Any = None,
-) -> Any:
-    """Plot the least standard deviation of each family against epsilon, on logarithmic axes.
-
-    Args:
-        families: names as in `fit_noise`.
-        epsilon: a vector of budgets above 0, nats.
-        delta: a probability.
-        sensitivity: sensitivity of one release.
-        count: number of releases that share the budget.
-        relative_to: family whose standard deviation divides the others, such as "gaussian"; None
-            plots the standard deviations themselves.
-        ax: axes to draw on; None: a new figure.
-
-    Returns:
-        The axes. A line has a gap at budgets that its family cannot satisfy.
-
-    >>> import jaxdp as dp
-    >>> axes = dp.plot.noise_by_epsilon(["gaussian", "laplace"], [0.5, 1.0, 2.0], 1e-5)
-    >>> axes.get_ylabel()
-    'standard deviation'
-    """
-    if isinstance(families, str):
-        raise ValueError(f"families must be a list of names, as in ['gaussian'], got {families!r}")
-    x = np.atleast_1d(checks.positive("epsilon", epsilon))
-
-    def deviation(family: str) -> np.ndarray:
-        noise = fit_noise(family, Budget(x, delta), sensitivity, count)
-        least = np.sqrt(np.asarray(noise.variance()))
-        return np.broadcast_to(np.where(np.isfinite(least), least, np.nan), x.shape)
-
-    unit = 1.0 if relative_to is None else deviation(relative_to)
-    ax = axes_of(ax)
-    for family in families:
-        ax.loglog(x, deviation(family) / unit, label=family.replace("_", " "))
-    y = "standard deviation" + (f" relative to the {relative_to}" if relative_to else "")
-    x_name = rf"$\varepsilon$ at $\delta = {delta:g}$"
-    return labelled(ax, x_name, y, "Least noise for a budget", "noise")
 
 
 def density(noises: Mapping[str, Noise], x: ArrayLike | None = None, *, ax: Any = None) -> Any:

@@ -80,7 +80,6 @@ calls = {
     "plot release": (bad, lambda: dp.plot.density({"a": gaussian}), "give {label: noise}"),
     "plot widths": (bad, lambda: dp.plot.density({"a": batch.noise}), "a batch of shape (3,)"),
     "plot curve": (bad, lambda: dp.plot.training([np.ones(3)]), "give {label: curve}"),
-    "plot name": (bad, lambda: dp.plot.noise_by_epsilon("gaussian", [1.0], 0.1), "list of names"),
 }
 for name, (kinds, call, said) in calls.items():
     try:

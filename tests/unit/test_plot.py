@@ -24,16 +24,11 @@ RELEASES = {
     "Laplace": dp.Mechanism(dp.Laplace(1.0), 1.0),
 }
 STEP = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.01, relation="remove")
-EPSILON = np.geomspace(0.2, 4.0, 5)
 PICTURES = {
     "profile": (lambda ax: dp.plot.profile(RELEASES, np.linspace(0, 60, 40), ax=ax), 2),
     "tradeoff": (lambda ax: dp.plot.tradeoff(RELEASES, ax=ax), 3),
     "log tradeoff": (lambda ax: dp.plot.tradeoff(RELEASES, log=True, ax=ax), 3),
     "epsilon_by_step": (lambda ax: dp.plot.epsilon_by_step({"DP-SGD": STEP}, 90, 1e-6, ax=ax), 1),
-    "noise_by_epsilon": (
-        lambda ax: dp.plot.noise_by_epsilon(["gaussian", "laplace"], EPSILON, 2e-6, ax=ax),
-        2,
-    ),
     "density": (
         lambda ax: dp.plot.density({"a": dp.Gaussian(1.0), "b": dp.Laplace(1.0)}, ax=ax),
         2,
@@ -61,16 +56,6 @@ def test_lines(name):
     own.figure.canvas.draw()
 
 
-def test_a_ratio_is_drawn():
-    def draw(**named):
-        ax = dp.plot.noise_by_epsilon(["gaussian", "laplace"], [0.5, 1.0], 1e-6, **named)
-        return ax, np.asarray([line.get_ydata() for line in ax.lines])
-
-    (_, plain), (ax, ratio) = draw(), draw(relative_to="gaussian")
-    np.testing.assert_array_equal(ratio, plain / plain[0])
-    assert ax.get_ylabel() == "standard deviation relative to the gaussian"
-
-
 def test_a_title_of_ones_own_stays():
     _, ax = pyplot.subplots()
     ax.set_title("mine")
@@ -87,8 +72,7 @@ def test_a_trade_off_shows_delta_near_zero():
     np.testing.assert_array_equal(lines[1], alone.lines[1].get_ydata())
     rates = np.asarray(near.lines[1].get_xdata())
     exact = np.asarray(dp.risk.tpr_at_fpr(loss, rates[::20]))
-    assert (lines[1][::20] >= exact).all()
-    np.testing.assert_allclose(lines[1][::20], exact, rtol=1e-9)
+    np.testing.assert_allclose(lines[1][::20], exact, rtol=0, atol=2e-10)
     assert lines[0][0] == pytest.approx(1e-6 + np.exp(2.0) * 1e-8, rel=0.1)
     assert (lines[1] / lines[0]).max() > 1.3
 
@@ -154,7 +138,6 @@ def test_a_curve_is_drawn_against_epochs():
     [
         (lambda: dp.plot.epsilon_by_step({}, 9, 1e-6), "steps"),
         (lambda: dp.plot.epsilon_by_step({"a": STEP}, 0, 1e-6), "count"),
-        (lambda: dp.plot.noise_by_epsilon(["gaussian"], -1.0, 1e-6), "epsilon"),
         (lambda: dp.plot.density({}), "noises"),
         (lambda: dp.plot.training({}), "curves"),
     ],
