@@ -60,14 +60,18 @@ def bracket_of(
     build: Callable[[Reals], object], lower: ArrayLike | None, upper: ArrayLike | None
 ) -> tuple[Reals, Reals]:
     """Both ends; where one is None, the last parameter that `build` takes on that side."""
+    lower, upper = (
+        None if end is None else checks.positive(name, end)
+        for name, end in (("lower", lower), ("upper", upper))
+    )
     given = [x for x in (lower, upper) if x is not None and checks.is_concrete(x)]
     inside = [float(y) for x in given for y in np.ravel(np.asarray(x))]
-    start = next((x for x in (*inside, *_middle()) if x > 0 and _takes(build, x)), None)
-    low, high = (
-        (default if start is None else _end(build, start, default)) if end is None else end
-        for end, default in ((lower, LOWER), (upper, UPPER))
-    )
-    low, high = checks.positive("lower", low), checks.positive("upper", high)
+    start = next((x for x in (*inside, *_middle()) if _takes(build, x)), None)
+
+    def last(default: float) -> Reals:
+        return xp.asarray(default if start is None else _end(build, start, default))
+
+    low, high = last(LOWER) if lower is None else lower, last(UPPER) if upper is None else upper
     if checks.all_concrete((low, high)) and not bool(xp.all(low < high)):
         raise ValueError(f"lower must lie below upper, got {low} and {high}")
     return low, high

@@ -59,9 +59,11 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     "size": st.integers(1, 50),
     "vector": st.lists(moderate, min_size=2, max_size=2),
     "inside": st.floats(0.1, 0.9),
+    "chance": log_uniform(-12, -1),
     "lower": st.just(0.01),
     "upper": st.just(100.0),
 }
+OPTIONAL = ("chance", "lower", "upper")  # kinds of arguments that may be None
 # Legal for some arguments.
 ODD = (
     math.nan, math.inf, -math.inf, -1.0, 0.0, -0.0, 5e-324, 1e-310, 2.2e-308, 1e308, -1e-300, 0.5,
@@ -106,7 +108,9 @@ def arguments(draw: st.DrawFn, row: Row) -> tuple[str, list[Any]]:
         values[index] = draw(st.sampled_from([math.nan, math.nan, -1.0, -math.inf]))
     elif how != "good" and values:
         index = draw(st.integers(0, len(values) - 1))
-        values[index] = draw(st.sampled_from(BAD if how == "bad" else ODD))
+        is_optional = row.arguments[index][1] in OPTIONAL
+        bad = [x for x in BAD if x is not None or not is_optional]
+        values[index] = draw(st.sampled_from(bad if how == "bad" else ODD))
     return how, values
 
 

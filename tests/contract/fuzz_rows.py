@@ -134,10 +134,10 @@ def dear_rows() -> list[Row]:
             "epsilon:moderate delta:small sampling_prob:share steps:size"),
         row("audit.run", lambda n, d, c: dp.audit.run(dp.Mechanism(dp.Gaussian(1.0), 1.0), (0, 1),
             n, delta=d, confidence=c, key=KEY, progress=False),
-            "trials:size delta:share confidence:share"),
+            "trials:size delta:chance confidence:share"),
         row("audit.one_run", lambda n, d, c: dp.audit.one_run(lambda taken, key: taken + 0.0, n,
             delta=d, claim=dp.GDP(1.0), confidence=c, key=KEY),
-            "canaries:size delta:share confidence:share"),
+            "canaries:size delta:chance confidence:share"),
         row("solvers.glm", lambda x, y: dp.solvers.glm(
             x, y, loss="squared", penalty=dp.solvers.L1(0.1)), "features:vector targets:vector"),
         row("solvers.L1", dp.solvers.L1, "strength:scale"),

@@ -104,6 +104,9 @@ def test_the_bracket():
         dp.calibrate(build, dp.Budget(1.0, 0.1), lower=2.0, upper=1.0)
     with pytest.raises(ValueError, match="lower must lie in"):
         dp.calibrate(build, dp.Budget(1.0, 0.1), lower=0.0)
+    for bad in (object(), [1.0, "a"], np.array([1.0 + 1.0j])):
+        with pytest.raises((TypeError, ValueError), match="lower"):
+            dp.calibrate(build, dp.Budget(1.0, 0.1), lower=bad)
 
 
 @pytest.mark.long
