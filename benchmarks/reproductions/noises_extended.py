@@ -37,7 +37,6 @@ NOISES = {
     "subbotin": lambda: dp.Subbotin(1.0, 1.71),
     "laplace": lambda: dp.Laplace(1.0),
 }
-STEPS = 12
 
 
 def asymmetric(store: dict[str, Any]) -> None:
@@ -72,7 +71,7 @@ def profiles(store: dict[str, Any]) -> None:
                 for method in ("iid", "inid"):
                     scales = dp.allocate(name, sensitivities, budget, method=method)
                     row[f"{name}_{method}"] = float(jnp.sum(scales**2) * noise.variance())
-            scales = dp.allocate_exact(noise, sensitivities, budget, steps=STEPS)
+            scales = dp.allocate_exact(noise, sensitivities, budget)
             row[f"{name}_exact"] = float(jnp.sum(scales**2) * noise.variance())
             save(store)
 
