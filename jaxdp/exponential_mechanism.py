@@ -10,8 +10,7 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
-from jaxdp.dominating_pair.bounded_range import renyi_of_range, rho_of_range
-from jaxdp.dominating_pair.known_guarantee import BoundedRange
+from jaxdp.dominating_pair.known_guarantee import BoundedRange, renyi_of_range, rho_of_range
 from jaxdp.guarantee.base import epsilon_of
 from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.noise.base import exp_up

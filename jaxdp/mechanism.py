@@ -136,11 +136,10 @@ class Mechanism:
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """Natural log of delta at `epsilon`: an upper bound, as tight as the pair's `log_delta`."""
-        if self.coordinates > 1:
-            return evaluate.log_delta(self._terms(), checks.real("epsilon", epsilon), False).upper
-        if self.sampling is None:
-            return self._directions()[0].log_delta(epsilon)
-        return self._finite(_log_delta(self._directions(), checks.real("epsilon", epsilon)))
+        if not self.sampled and self.coordinates == 1:
+            return self._pair().log_delta(epsilon)
+        epsilon = checks.real("epsilon", epsilon)
+        return evaluate.log_delta(self._terms(), epsilon, self._has_both).upper
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up; never 0 where the true delta is not."""
@@ -149,9 +148,12 @@ class Mechanism:
     def epsilon(self, delta: ArrayLike) -> Reals:
         """The least epsilon >= 0 with delta(epsilon) <= `delta`, rounded up by a few ulps."""
         delta = checks.probability("delta", delta)
-        if self.coordinates > 1:
-            return evaluate.epsilon(self._terms(), delta, False).upper
-        return self._finite(_epsilon(self._directions(), delta))
+        if self.sampled or self.coordinates > 1:
+            return evaluate.epsilon(self._terms(), delta, self._has_both).upper
+        epsilon = _epsilon(self._pair(), delta)
+        if checks.is_concrete(epsilon) and not (np.asarray(epsilon) < np.inf).all():
+            self.noise.is_consistent()  # raises if the noise contradicts itself
+        return epsilon
 
     def pairs(self) -> Pairs:
         """The dominating pairs that compose one release, with counts, in one direction.
@@ -216,17 +218,10 @@ class Mechanism:
         made = of_lattice(lattice.sensitivity)
         return Released(noisy, made, lattice.coarse, lattice.error, secure)
 
-    def _finite(self, answer: Reals) -> Reals:
-        """The answer; if it is not finite, `ValueError` for a noise that contradicts itself."""
-        if checks.is_concrete(answer) and not (np.asarray(answer) < np.inf).all():
-            self.noise.is_consistent()
-        return answer
-
     def _terms(self) -> tuple[Term]:
         """The release as a composition of its coordinates."""
-        noise: Any = expanded(self.noise)
-        shift = self.sensitivity[..., None]
-        return (Term(Additive(noise, shift), xp.full(1, float(self.coordinates))),)
+        pair: Any = expanded(self._pair())
+        return (Term(pair, xp.full(1, float(self.coordinates))),)
 
     def _of_all(self, cost: Reals) -> Reals:
         """The cost of all coordinates, which add up."""
@@ -240,13 +235,17 @@ class Mechanism:
         factor = self.sampling.largest_shift(self.relation, self.group_size)
         return _times(self.sensitivity, factor)
 
-    def _directions(self) -> tuple[DominatingPair, ...]:
-        """The pair of a release in each direction that counts."""
+    @property
+    def _has_both(self) -> bool:
+        """True if the worse of both directions counts."""
+        return self.relation in BOTH_DIRECTIONS
+
+    def _pair(self) -> DominatingPair:
+        """The pair of a release, or of one of its coordinates."""
         (pair, count), *others = self.pairs()
-        if others or count > 1:
+        if others or count != self.coordinates:
             raise ValueError("use privacy_loss(mechanism): the release is a composition of pairs")
-        pair = with_worst_shifts(pair)
-        return (pair, pair.reversed()) if self.relation in BOTH_DIRECTIONS else (pair,)
+        return with_worst_shifts(pair)
 
 
 def _times(sensitivity: Reals, factor: ArrayLike) -> Reals:
@@ -347,16 +346,5 @@ _product_up = jitted(product_up)
 
 
 @jitted
-def _log_delta(directions: tuple[DominatingPair, ...], epsilon: Reals) -> Reals:
-    return _worse(tuple(pair.prepared() for pair in directions), epsilon)
-
-
-@jitted
-def _epsilon(directions: tuple[DominatingPair, ...], delta: Reals) -> Reals:
-    prepared = tuple(pair.prepared() for pair in directions)
-    return epsilon_of(lambda epsilon: _worse(prepared, epsilon), delta)
-
-
-def _worse(directions: tuple[DominatingPair, ...], epsilon: Reals) -> Reals:
-    bounds = [pair.log_delta(epsilon) for pair in directions]
-    return xp.maximum(bounds[0], bounds[-1])
+def _epsilon(pair: DominatingPair, delta: Reals) -> Reals:
+    return epsilon_of(pair.log_delta, delta)

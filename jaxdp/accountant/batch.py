@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core.compilation import jitted
+from jaxdp._core import checks
 from jaxdp._core.namespace import kernel, lax, xp
 from jaxdp._core.types import Bools, Lanes, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
@@ -42,12 +42,7 @@ class Batch:
         self, terms: Terms, values: Lanes, tables: _Tables | None = None, rows: Any = None
     ):
         self.terms, self.values = terms, values
-        self._tables, self._rows = tables, rows
-
-    @classmethod
-    def of_concrete(cls, terms: Terms, values: Lanes) -> Batch:
-        """A batch of concrete lanes, which tabulates each loss once."""
-        return cls(terms, values, _Tables(terms))
+        self._tables, self._rows = tables or _Tables(terms), rows
 
     def at(self, lanes: Any, values: Lanes | None = None) -> Batch:
         """Some concrete lanes, with other values if given."""
@@ -58,14 +53,13 @@ class Batch:
 
     @property
     def table(self) -> Table:
-        """The table of all lanes."""
-        return tabled(self.terms) if self._tables is None else self._tables.at(self._rows)
+        """The table of all lanes; each loss of concrete lanes is tabulated once."""
+        return self._tables.at(self._rows)
 
     @property
     def losses(self) -> list[Loss]:
         """The different losses of concrete lanes."""
         tables = self._tables
-        assert tables is not None
         numbers = tables.numbers if self._rows is None else tables.numbers[self._rows]
         order = np.argsort(numbers, kind="stable")
         starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
@@ -74,7 +68,7 @@ class Batch:
 
 
 class _Tables:
-    """The tables of the different losses of concrete terms (lanes, releases)."""
+    """The tables of the different losses of terms (lanes, releases), which are mostly concrete."""
 
     def __init__(self, terms: Terms):
         self._terms = terms
@@ -105,6 +99,8 @@ class _Tables:
 
     def at(self, lanes: Any) -> Table:
         """The table of some lanes, or of all if None."""
+        if not checks.all_concrete(self._terms):
+            return tabled(self._terms)
         numbers = self.numbers if lanes is None else self.numbers[lanes]
         if self._is_made.size == 0:
             self._is_made = np.zeros(len(self._losses[1]), bool)
@@ -172,35 +168,24 @@ def _require_law(pair: DominatingPair) -> None:
     for part in jax.tree.leaves(pair, is_leaf=is_part):
         if isinstance(part, DominatingPair):
             _require_law(part)
-    total, left_out, adds_up = map(np.asarray, _total(pair))
-    is_wrong = ~adds_up & ~np.isnan(total)
+    with kernel():
+        law = jax.tree.map(np.asarray, pair.law())
+        total = np.sum(np.exp(law.log_mass), axis=-1) + np.exp(law.log_infinite)
+        is_wrong = ~np.asarray(is_whole(law)) & ~np.isnan(total)
+        fits = np.asarray(is_on_lattice(law, pair.singularities()))
+        left_out = np.broadcast_to(np.exp(law.log_left_out), total.shape)
     if is_wrong.any():
         raise ValueError(
             f"the masses of the law of {type(pair).__name__} must add up to 1 less what it leaves "
             f"out, exp(log_left_out) = {left_out[is_wrong].flat[0]:.3g}: they add up to "
             f"{total[is_wrong].flat[0]:.12g}"
         )
-    if not np.asarray(_fits_lattice(pair)).all():
+    if not fits.all():
         raise ValueError(
             f"singularities() of {type(pair).__name__} must be a Lattice(unit, odd) of which every "
             "loss of law() is a whole multiple of unit, plus half of it where odd is 1: some are "
             "not. Kinks((nan,)) is right for atoms anywhere"
         )
-
-
-@jitted
-def _fits_lattice(pair: DominatingPair) -> Bools:
-    """True where the losses of a pair lie on the lattice that it declares, if any."""
-    return is_on_lattice(pair.law(), pair.singularities())
-
-
-@jitted
-def _total(pair: DominatingPair) -> tuple[Reals, Reals, Bools]:
-    """Total mass of the law, the probability that it leaves out, and whether both add up to 1."""
-    law = pair.law()
-    total = xp.sum(xp.exp(law.log_mass), axis=-1) + xp.exp(law.log_infinite)
-    total, left_out, adds_up = xp.broadcast_arrays(total, xp.exp(law.log_left_out), is_whole(law))
-    return total, left_out, adds_up
 
 
 class Table(NamedTuple):
@@ -257,9 +242,8 @@ def table_of(term: Term) -> Table:
     """Table of the releases of one term."""
     # Without the barrier, XLA's rewrites of broadcast operands do not end.
     term = lax.optimization_barrier(term)
-    pair = term.pair.prepared()
-    law, other = pair.law(), pair.reversed()
-    exchanged = law if other is pair else other.law()
+    law, other = term.pair.law(), term.pair.reversed()
+    exchanged = law if other is term.pair else other.law()
     # A law that contradicts itself gets NaN as its number of releases.
     holds = is_whole(law) & is_on_lattice(law, term.pair.singularities())
     number = xp.where(holds | (term.count == 0), term.count, xp.nan)
@@ -289,8 +273,8 @@ def joined(tables: tuple[Table, ...]) -> Table:
 def alike(tables: tuple[Table, ...]) -> tuple[Table, ...]:
     """Tables padded to one number of nodes, which can depend on concrete parameters."""
     nodes = max(table.law.loss.shape[-1] for table in tables)
-    checks = max(table.law.check[0].shape[-1] for table in tables)
-    return tuple(t._replace(law=_to_nodes(t.law, nodes, checks)) for t in tables)
+    check_nodes = max(table.law.check[0].shape[-1] for table in tables)
+    return tuple(t._replace(law=_to_nodes(t.law, nodes, check_nodes)) for t in tables)
 
 
 def _alignment(term: Term, drift: Reals) -> tuple[Reals, Reals, Bools]:
@@ -308,7 +292,7 @@ def _alignment(term: Term, drift: Reals) -> tuple[Reals, Reals, Bools]:
     return xp.where(valid, anchor - drift, 0.0), xp.where(valid, spacing, 0.0), lattice
 
 
-def _to_nodes(law: Law, nodes: int, checks: int) -> Law:
+def _to_nodes(law: Law, nodes: int, check_nodes: int) -> Law:
     """Law padded to more nodes, which have no mass and lie at the last loss."""
 
     def pad(x: Reals, to: int, mass: bool = False) -> Reals:
@@ -322,5 +306,5 @@ def _to_nodes(law: Law, nodes: int, checks: int) -> Law:
         loss=pad(law.loss, nodes),
         log_mass=pad(law.log_mass, nodes, True),
         log_density=pad(law.log_density, nodes),
-        check=(pad(loss, checks), pad(log_mass, checks, True)),
+        check=(pad(loss, check_nodes), pad(log_mass, check_nodes, True)),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, final
 
 import jax
@@ -101,9 +100,10 @@ def one_release(term: Term) -> Term:
     return Term(Additive(Gaussian(xp.ones_like(mu)), mu), xp.ones_like(mu))
 
 
-def exchanged(terms: Terms, join: Callable[[list[Any]], Any]) -> Terms:
+def exchanged(terms: Terms) -> Terms:
     """The lanes of a batch along one axis, followed by the same lanes with P and Q exchanged."""
-    return tuple(jax.tree.map(lambda *x: join(list(x)), term, _reversed(term)) for term in terms)
+    pairs = ((term, _reversed(term)) for term in terms)
+    return tuple(jax.tree.map(lambda *x: xp.concatenate(x), *pair) for pair in pairs)
 
 
 def _reversed(term: Term) -> Term:

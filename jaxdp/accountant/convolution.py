@@ -43,7 +43,7 @@ keep the masses near epsilon; each other weight is at most e^-`FAR`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -53,9 +53,9 @@ from jaxdp._numeric.elementary import ULP, conversion_entropy
 from jaxdp.accountant.batch import Table
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.inverse import Reading
-from jaxdp.accountant.masses import Grid, Masses, facts_of, masses_of, regridded
+from jaxdp.accountant.masses import Errors, Grid, masses_of, regridded
 from jaxdp.accountant.window import Plan, total
-from jaxdp.dominating_pair.base import DominatingPair, log_of_infinite, rounding_of_infinite
+from jaxdp.dominating_pair.base import log_of_infinite, rounding_of_infinite
 
 RATES = (0.6, 1.0, 1.6)  # lam over 2 / (sqrt(n) h). chosen: 1 is best without a tilt
 LEAST_SIZE = 1e-140  # of a spectrum; below, its powers are 0. chosen
@@ -70,24 +70,6 @@ MOST_SQUARED = 2**12  # count up to which squares make a power. chosen: their pr
 ELEMENTS = 2**16  # of the vectors of a block of releases. measured: arrays stay in a cache
 SPARSE = 8  # times as many where profiles are evaluated on a lattice alone. chosen
 BLOCK = 256  # terms of a block. chosen: the square root of the number of points
-
-
-class _Sums(NamedTuple):
-    """Sums over the releases, each times its count, for the error of the total."""
-
-    log_norm: Any
-    base: Any
-    error: Any  # l2 error of the masses
-    high: Any  # cumulant at the upper order; `low` at the lower order
-    low: Any
-    blur: Any
-    below: Any
-    rounding: Any
-    excess: Any
-    shared: Any
-    misplacement: Any
-    coupled: Any  # number of releases off the grid
-    size: Any  # sum of the sizes of the terms of log_norm and of base
 
 
 def _transform_error(points: int) -> float:
@@ -123,28 +105,6 @@ def _cumulants(value: Any, grid: Grid, orders: tuple[Any, Any]) -> list[Any]:
         cumulant[rows[starts]] = largest + np.log(sums) + 1e-11 + 4.0 * ULP * np.abs(largest)
         found.append(cumulant)
     return found
-
-
-def _summand(masses: Masses, grid: Grid, plan: Plan, count: Any, exact: Any) -> _Sums:
-    """Contribution of releases, each `count` times, to the sums."""
-    base, orders = grid.base[:, 0], (plan.order_high, -plan.order_low)
-    high, low = _cumulants(masses.value, grid, orders)
-    single = _Sums(
-        masses.log_norm,
-        base,
-        np.zeros(len(base)),
-        high,
-        low,
-        masses.blur,
-        masses.below,
-        masses.rounding,
-        masses.excess,
-        masses.shared,
-        masses.misplacement,
-        1.0 - exact,
-        1.0 + np.abs(masses.log_norm) + plan.tilt * np.abs(base),
-    )
-    return _Sums(*(np.sum(count * x) for x in single))
 
 
 class _Product:
@@ -190,11 +150,9 @@ def _error_of(value: Any, points: int) -> Any:
     return (_transform_error(points) + PRODUCT * ULP) * np.sqrt(np.sum(value**2, axis=-1))
 
 
-def _blocks(pair: DominatingPair, rows: Any, plan: Plan, points: int) -> list[Any]:
+def _blocks(rows: Any, plan: Plan, points: int) -> list[Any]:
     """Rows with grids of about the same length, some at a time."""
-    most = ELEMENTS if type(pair).prepared is DominatingPair.prepared else 1
-    if np.any(plan.own[rows] > plan.step):
-        most = most * SPARSE
+    most = ELEMENTS * SPARSE if np.any(plan.own[rows] > plan.step) else ELEMENTS
     rows = rows[np.argsort(-(plan.below + plan.above)[rows], kind="stable")]
     lengths = zip(plan.below[rows].tolist(), plan.above[rows].tolist(), strict=True)
     starts, first, below, above = [], 0, 0, 0
@@ -233,44 +191,53 @@ class Total:
         )
         self.log_infinite = log_of_infinite(log_finite)
         self.infinite_rounding = rounding_of_infinite(self.log_infinite, table.used)
-        product, self.sums = _Product(points), _Sums(*[0.0] * 13)
+        product = _Product(points)
+        # Of all releases: sums of log norms, of bases, of the terms' sizes, of the cumulants at the
+        # upper and the lower order, and the number of releases off the grid.
+        self.sums, self.errors = np.zeros(6), Errors(*[0.0] * 6)
         dropped = beyond = -np.inf
-        facts, ends = facts_of(table), np.cumsum([0, *(term.count.size for term in terms)])
+        ends = np.cumsum([0, *(term.count.size for term in terms)])
         for term, start in zip(terms, ends, strict=False):
             used = start + np.flatnonzero(table.number[start : start + term.count.size])
             has_own = plan.own[used] > plan.step
             parts = used[has_own], used[~has_own]
-            for rows in (x for part in parts for x in _blocks(term.pair, part, plan, points)):
+            for rows in (x for part in parts for x in _blocks(part, plan, points)):
                 pair = jax.tree.map(lambda x, at=rows - start: x[at, None], term.pair)
                 count, (grid, own) = table.number[rows], _grids(plan, table.anchor[rows], rows)
-                of_rows = jax.tree.map(lambda x, at=rows: x[at], facts)
+                of_rows = jax.tree.map(lambda x, at=rows: x[at, None], table)
                 if own is None:
                     masses = masses_of(pair, of_rows, grid, plan.exact[rows])
                 else:
                     masses = masses_of(pair, of_rows, own, np.ones(rows.size, bool))
                     masses = regridded(masses, own, grid)
                 product.multiply(masses.value, count)
-                now = _summand(masses, grid, plan, count, plan.exact[rows])
-                self.sums = jax.tree.map(np.add, self.sums, now)
+                base, orders = grid.base[:, 0], (plan.order_high, -plan.order_low)
+                sizes = 1.0 + np.abs(masses.log_norm) + plan.tilt * np.abs(base)
+                cumulants = _cumulants(masses.value, grid, orders)
+                columns = masses.log_norm, base, sizes, *cumulants, 1.0 - plan.exact[rows]
+                self.sums += [np.sum(count * x) for x in columns]
+                found = (np.sum(count * x) for x in masses.errors)
+                self.errors = Errors(*map(np.add, self.errors, found))
                 log_count = np.log(count)
                 dropped = np.logaddexp(dropped, logsumexp(log_count + masses.log_infinite))
                 beyond = np.logaddexp(beyond, logsumexp(log_count + masses.log_beyond))
-        self.sums = self.sums._replace(error=product.error)
+        self.log_norm, self.base, self.size, self.high, self.low, self.coupled = self.sums
         self.log_dropped = dropped  # finite mass that is counted as infinite
         self.log_beyond = np.logaddexp(dropped, beyond)  # and at the last points of the grids
-        self._in_window(product.spectrum, points)
+        self._in_window(product, points)
 
-    def _in_window(self, spectrum: Any, points: int) -> None:
+    def _in_window(self, product: _Product, points: int) -> None:
         """Masses outside of the window, or below the error, are dropped and counted."""
-        plan, sums = self.plan, self.sums
-        first = np.floor((plan.low - sums.base) / plan.step)
-        value = np.roll(np.fft.irfft(spectrum, points), -int(np.mod(first, 1.0 * points)))
-        self.loss = sums.base + plan.step * (first + np.arange(1.0 * points))
+        plan = self.plan
+        first = np.floor((plan.low - self.base) / plan.step)
+        value = np.roll(np.fft.irfft(product.spectrum, points), -int(np.mod(first, 1.0 * points)))
+        self.loss = self.base + plan.step * (first + np.arange(1.0 * points))
         transformed = (_transform_error(points) + 12.0 * ULP) * np.sqrt(np.sum(value**2))
-        self.error = sums.error * np.exp(sums.error * np.sqrt(1.0 * points)) + transformed  # l2
+        grown = product.error * np.exp(product.error * np.sqrt(1.0 * points))
+        self.error = grown + transformed  # l2
         high, low = min(plan.high, self.loss[-1]), max(plan.low, self.loss[0])
-        outside = np.exp(sums.high - plan.order_high * high)
-        outside = outside + np.exp(sums.low + plan.order_low * low)
+        outside = np.exp(self.high - plan.order_high * high)
+        outside = outside + np.exp(self.low + plan.order_low * low)
         is_kept = (value > self.error) & (self.loss >= low) & (self.loss <= high)
         self.outside = outside + np.sum(np.where(is_kept, 0.0, np.maximum(value, 0.0)))
         self.value = np.where(is_kept, value, 0.0)
@@ -302,18 +269,18 @@ class Total:
     @np.errstate(all="ignore")
     def read(self, epsilon: Any) -> Reading:
         """Bounds on log delta at epsilons >= 0."""
-        at, (tilt, sums) = epsilon - self.drift, (self.plan.tilt, self.sums)
+        at, tilt, errors = epsilon - self.drift, self.plan.tilt, self.errors
         span = np.max(np.abs(self.loss)) + np.abs(at)
-        offset = 8.0 * ULP * (span + sums.size / tilt)
-        unit = sums.log_norm - tilt * at
-        relative = ULP * (2.0 * self.value.size + 16.0 + 8.0 * (sums.size + tilt * span))
+        offset = 8.0 * ULP * (span + self.size / tilt)
+        unit = self.log_norm - tilt * at
+        relative = ULP * (2.0 * self.value.size + 16.0 + 8.0 * (self.size + tilt * span))
         value, rounding, fall = self._weighted(at, offset)
-        slack = self._slack(sums.blur, sums.rounding)[1] + self._norm(offset) * self.error
+        slack = self._slack(errors.blur, errors.rounding)[1] + self._norm(offset) * self.error
         upper = unit + np.log(value + rounding + slack) + relative
         upper = np.logaddexp(upper, self.log_dropped) + 8.0 * ULP
-        offset = -offset - sums.misplacement
+        offset = -offset - errors.misplacement
         less, rounding, _ = self._weighted(at, offset)
-        misplaced, error = self._slack(sums.blur + sums.below + sums.shared, sums.excess)
+        misplaced, error = self._slack(errors.blur + errors.below + errors.shared, errors.excess)
         error = error + self._norm(offset) * self.error + self._coupling(at, misplaced)
         lower = unit + np.log(np.maximum(less - rounding - error, 0.0)) - relative
         if self.is_coarse:
@@ -364,12 +331,12 @@ class Total:
 
     def _coupling(self, at: Any, misplaced: Any) -> Any:
         """Upper bounds on delta_U - delta_P, in units of e^U."""
-        tilt, step, n = self.plan.tilt, self.plan.step, self.sums.coupled
+        tilt, step, n = self.plan.tilt, self.plan.step, self.coupled
         if n == 0:
             return np.zeros_like(at)
         drift = 0.125 * n * step**2
         mean = np.sqrt(0.25 * n * step**2 + drift**2)
-        far_mass = np.exp(self.log_beyond - self.sums.log_norm + tilt * at)
+        far_mass = np.exp(self.log_beyond - self.log_norm + tilt * at)
         bounds = []
         for rate in RATES:
             lam = max(rate * 2.0 / (np.sqrt(max(n, 1.0)) * step), tilt)

@@ -19,7 +19,7 @@ from jaxdp._core.namespace import kernel
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.composition import Terms
-from jaxdp.accountant.runner import in_pieces, in_turn
+from jaxdp.accountant.runner import fill, in_pieces, in_turn
 from jaxdp.accountant.steps import Engine, Query, Step, directed, worse
 from jaxdp.dominating_pair.public_coin import moving_apart
 from jaxdp.noise.structure import Lattice
@@ -96,7 +96,7 @@ def answered(
     """Bounds of lanes, and slopes (lanes, ...) of the upper ones in the leaves that move."""
     leaves, structure = jax.tree.flatten(lanes)
     moved = _Moved(leaves, structure, moving)
-    batch = Batch.of_concrete(*directed(*lanes, query.both))
+    batch = Batch(*directed(*lanes, query.both))
     columns = sum(x[0].size for x, moves in zip(leaves, moving, strict=True) if moves)
     sources = _Sources(batch.values.shape[0], columns)
     found = in_turn(steps, query.width, query.directions, batch, record=sources)
@@ -199,12 +199,19 @@ class _Differences(NamedTuple):
         terms, values = directed(*moved._replace(leaves=leaves).tree, self.both)
         times, size = len(points), leaves[-1].shape[0]
         lane = np.arange(size) + size * np.tile(self.direction, times)
-        batch = Batch.of_concrete(*jax.tree.map(lambda x: x[lane], (terms, values)))
+        batch = Batch(*jax.tree.map(lambda x: x[lane], (terms, values)))
         again = np.tile(np.arange(self.upper.size), times)
         before = of_numpy(*(x[again] for x in self.source.before))
         tangents = self.source.engine.tangents
         if line is None or tangents is None:
-            return _refused_as_nan(self.source, batch, before)
+            upper, level = np.full(again.size, np.nan), self.source.level
+
+            def solve(at: np.ndarray) -> list[Any]:
+                some = of_numpy(*(x[at] for x in before))
+                return [self.source.engine.solve(batch.at(at), some, level).upper]
+
+            fill([upper], np.arange(again.size), solve)
+            return upper
         with kernel(), moving_apart():
             arrays = tangents.arrays(batch, before)
             return np.asarray(tangents.moved(arrays, jax.tree.map(lambda x: x[again], line)))
@@ -223,18 +230,3 @@ class _Differences(NamedTuple):
             least = _SMOOTH * np.abs(above - below) + _ROUNDING * (1.0 + np.abs(self.upper))
             rise = np.where((bend > least) | (uneven > least), np.nan, rise)
         return np.where(np.isfinite(self.upper), rise, 0.0)
-
-
-def _refused_as_nan(source: _Source, batch: Batch, before: LogBounds) -> np.ndarray:
-    """The engine's upper bounds; NaN in lanes whose numbers it refuses."""
-    try:
-        return np.asarray(source.engine.solve(batch, before, source.level).upper)
-    except (ValueError, OverflowError):
-        size = batch.values.shape[0]
-        if size == 1:
-            return np.full(1, np.nan)
-        parts = []
-        for half in np.array_split(np.arange(size), 2):
-            some = of_numpy(*(x[half] for x in before))
-            parts.append(_refused_as_nan(source, batch.at(half), some))
-        return np.concatenate(parts)

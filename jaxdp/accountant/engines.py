@@ -137,11 +137,10 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
 
 def steps_on_gpu(question: Question, terms: Terms) -> tuple[Step, ...]:
     """The engine that a program for a GPU evaluates before the host answers the rest, or none."""
-    first, *others = terms
-    is_alone = not others and first.count.shape[-1] == 1
-    if contour.serves(terms) and contour.are_few(terms):
-        return _steps(question, (ON_MIXTURES,))
-    return _steps(question, TABLE["gaussian"] if is_alone and not _of_ranges(terms) else ())
+    if len(terms) == 1 and is_gaussian(terms[0]):
+        return _steps(question, TABLE["gaussian"])
+    serves = contour.serves(terms) and contour.are_few(terms)
+    return _steps(question, (ON_MIXTURES,) if serves else ())
 
 
 def grid_steps(question: Question, points: int, terms: Terms) -> tuple[Step, ...]:

@@ -135,7 +135,7 @@ _lowered_in_traces = jax.jit(_lowered, static_argnums=0)
 @once
 def renyi(terms: Terms, order: Reals, both: bool) -> LogBounds:
     """Renyi divergence of an order >= 1 in the worse direction: an upper bound, as both ends."""
-    return answered(Query(_of_renyi, width, both, _of_renyi), terms, order)
+    return answered(Query(_of_renyi, width, both), terms, order)
 
 
 def _of_renyi(_: Terms) -> tuple[Step, ...]:

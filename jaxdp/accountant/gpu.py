@@ -1,6 +1,6 @@
 """Bounds of traced lanes in a program for a GPU: one engine on the device, the host for the rest.
 
-The engine is the profile of a single release, or the long sum of sampled Gaussians. Lanes whose
+The engine is the profile of plain Gaussians, or the long sum of sampled ones. Lanes whose
 brackets stay wide go to the host in packs of a fixed size, in a loop that ends at once where there
 are none.
 """
@@ -16,7 +16,7 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, tighter
-from jaxdp.accountant.composition import Terms, is_gaussian
+from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.divergences import is_bad
 from jaxdp.accountant.steps import Query, Step, directed, goes_on, unknown, worse
 
@@ -51,18 +51,17 @@ def answered(
     """
     steps = query.on_gpu(lanes[0]) if query.on_gpu else ()
     leaves, structure = jax.tree.flatten(lanes)
-    # A profile answers the lanes of one release alone, and plain Gaussians are one.
-    is_all = all(map(is_gaussian, lanes[0]))
-    if not steps or not (is_helped or is_all or steps[0].row.engine == "mixtures"):
+    if not steps:
         return host(leaves)
+    (step,) = steps
     lines = directed(*lanes, query.both)
     slopes = jax.tree.map(xp.zeros_like, lines) if any(moving) else None
     result = _Result(unknown(lines[1]), slopes)
-    for step in steps:
-        if len(step.row.levels) == 1:
-            result = _evaluated(step, step.row.levels[0], lines, result)
-        else:
-            result = _in_packs(query, step, lines, result)
+    is_exact = step.row.engine == "profile"
+    if is_exact:
+        result = _evaluated(step, step.row.levels[0], lines, result)
+    else:
+        result = _in_packs(query, step, lines, result)
     bounds = worse(result.bounds, query.directions)
     # An engine may read a part of the parameters alone.
     upper = xp.where(is_bad(lanes[0]) | xp.isnan(lanes[1]), xp.nan, bounds.upper)
@@ -70,7 +69,7 @@ def answered(
     if any(moving):
         by_leaf = _undirected(query, result, leaves, structure)
         answer = [*answer, *(x for x, moves in zip(by_leaf, moving, strict=True) if moves)]
-    if is_all or not is_helped:
+    if is_exact or not is_helped:
         return answer
     return _by_host(host, query.width(bounds) > _CLOSE, leaves, answer)
 

@@ -141,7 +141,7 @@ def _epsilon_bounds(points: int, terms: Terms, table: Table, delta: Any) -> LogB
     guess: Any = chernoff_epsilon(facts, delta[delta.size // 2])
     of = _total(points, terms, table, facts, guess)
     goal = np.maximum(np.log(delta), LEAST)
-    slack = SLACK if of.sums.coupled > 0 else LATTICE_SLACK
+    slack = SLACK if of.coupled > 0 else LATTICE_SLACK
 
     def read(epsilon: Any) -> Reading:
         # A user evaluates log delta at an epsilon with another plan.

@@ -38,18 +38,6 @@ PLACED = 8.0 * ULP  # error of a loss's place between two points. derived: some 
 NEGLIGIBLE = 1e-18  # tilted mass, over the largest, whose place does not matter. chosen
 
 
-class Facts(NamedTuple):
-    """Columns of a table that the masses of its releases need, each an array (R, 1)."""
-
-    drift: Any
-    largest: Any
-    smallest: Any
-    log_finite: Any
-    log_infinite: Any
-    exchanged_infinite: Any
-    last_loss: Any  # of the law's nodes
-
-
 class Grid(NamedTuple):
     """Losses base + step i, i < points; masses there are multiplied by e^(tilt l - log_norm)."""
 
@@ -73,29 +61,24 @@ class Grid(NamedTuple):
 
 
 class Masses(NamedTuple):
-    """Tilted masses of total 1 of releases, and their errors (R,)."""
+    """Tilted masses of total 1 of releases."""
 
     value: Any  # (R, points)
     log_norm: Any
     log_infinite: Any  # log of the finite mass that is counted as infinite
     log_beyond: Any  # log of the mass at the last point
+    errors: Errors
+
+
+class Errors(NamedTuple):
+    """Errors of tilted masses (R,)."""
+
     blur: Any  # tilted mass that rounding can misplace
     below: Any  # tilted mass that was moved up to the first point
     rounding: Any  # of the tilted profile: how far it can lie below the true one
     excess: Any  # of the tilted profile: how far it can lie above the true chords
     shared: Any  # of losses on a grid: tilted mass that rounding moved by a step
     misplacement: Any  # of losses on a grid: largest distance of a relevant loss from it
-
-
-def facts_of(table: Table) -> Facts:
-    """The facts of a table's releases, whose arrays have the shape (R,)."""
-    law = table.law
-    last = np.max(law.loss, axis=-1, initial=-np.inf, where=law.log_mass > -np.inf)
-    columns = (
-        *(table.drift, table.largest, table.smallest, table.log_finite, table.log_infinite),
-        *(table.exchanged_infinite, last),
-    )
-    return Facts(*(x[:, None] for x in columns))
 
 
 def _finite_log_delta(value: Any, log_infinite: Any, ended: Any) -> tuple[Any, Any]:
@@ -124,7 +107,6 @@ def _profile(pair: DominatingPair, epsilon: Any, zero: int) -> tuple[Any, Any]:
     for side, at in ((exchanged, epsilon[:, :zero]), (pair, epsilon[:, zero:])):
         if at.size == 0:
             continue
-        side = side.prepared()
         error = np.broadcast_to(side.profile_error(at), at.shape)
         found.append((np.asarray(side.log_delta(at)), error))
     values, errors = zip(*found, strict=True)
@@ -133,7 +115,7 @@ def _profile(pair: DominatingPair, epsilon: Any, zero: int) -> tuple[Any, Any]:
     return np.concatenate(values, axis=1), np.concatenate(errors, axis=1)
 
 
-def _values_of(pair: DominatingPair, facts: Facts, grid: Grid, loss: Any) -> tuple[Any, ...]:
+def _values_of(pair: DominatingPair, facts: Table, grid: Grid, loss: Any) -> tuple[Any, ...]:
     """The tilted T at losses, rounded up, its relative error, and log delta at the last one.
 
     log T is log delta(loss) for loss >= 0, and loss + log delta(-loss) of the exchanged pair below.
@@ -200,10 +182,11 @@ def _kink(grid: Grid, cell: int, log_finite: Any) -> Any:
     return np.concatenate(both, axis=1)
 
 
-def masses_of(pair: DominatingPair, facts: Facts, grid: Grid, exact: Any) -> Masses:
-    """The masses of releases, with parameters of the shape (R, 1); every grid begins below 0.
+def masses_of(pair: DominatingPair, facts: Table, grid: Grid, exact: Any) -> Masses:
+    """The masses of releases; every grid begins below 0.
 
-    Losses of `exact` releases (R,) lie on the grid.
+    Parameters of the pair have the shape (R, 1), and the columns of the table too. Losses of
+    `exact` releases (R,) lie on the grid.
     """
     loss = grid.loss
     value, relative, log_last = _values_of(pair, facts, grid, loss)
@@ -219,7 +202,9 @@ def masses_of(pair: DominatingPair, facts: Facts, grid: Grid, exact: Any) -> Mas
     mass[:, cell : cell + 2] += kink
     # Beyond both ends of a bounded loss there are only rounding errors.
     room, finite = np.where(exact[:, None], 0.5, 2.0) * grid.step, loss + facts.drift
-    is_beyond = (finite > facts.last_loss + room) | (finite < -facts.smallest - room)
+    law = facts.law
+    last = np.max(law.loss, axis=-1, initial=-np.inf, where=law.log_mass > -np.inf)
+    is_beyond = (finite > last + room) | (finite < -facts.smallest - room)
     kept = np.where(is_beyond, 0.0, np.maximum(mass, 0.0))
     clipped = np.sum(np.where(is_beyond, np.abs(mass), np.maximum(-mass, 0.0)), axis=1)
     mass, total = kept, np.sum(kept, axis=1)
@@ -238,12 +223,14 @@ def masses_of(pair: DominatingPair, facts: Facts, grid: Grid, exact: Any) -> Mas
         log_norm=log_norm + np.log(total),
         log_infinite=log_last * (1.0 - 16.0 * ULP) + 16.0 * ULP,
         log_beyond=np.log(mass[:, -1]) - grid.tilt * loss[:, -1] + log_norm,
-        blur=(ULP * blur + clipped) / total,
-        below=mass[:, 0] / total,
-        rounding=rounding / total,
-        excess=(excess + rounding) / total,
-        shared=exact * _shared(grid, ON_GRID * np.sum(mass * size, axis=1) / total),
-        misplacement=exact * ON_GRID * np.max(size, axis=1, where=matters, initial=0.0),
+        errors=Errors(
+            blur=(ULP * blur + clipped) / total,
+            below=mass[:, 0] / total,
+            rounding=rounding / total,
+            excess=(excess + rounding) / total,
+            shared=exact * _shared(grid, ON_GRID * np.sum(mass * size, axis=1) / total),
+            misplacement=exact * ON_GRID * np.max(size, axis=1, where=matters, initial=0.0),
+        ),
     )
 
 
@@ -284,15 +271,13 @@ def regridded(masses: Masses, own: Grid, grid: Grid) -> Masses:
     value = value.reshape(count, points)
     total, growth = np.sum(value, axis=1), np.exp(grid.tilt * grid.step[:, 0])
     mean_size = np.bincount(rows, each * size, count)
-    most = growth / np.minimum(total, 1.0)
-    return masses._replace(
-        value=value / total[:, None],
-        log_norm=masses.log_norm + np.log(total),
-        log_infinite=log_infinite,
-        log_beyond=log_beyond,
-        blur=most * (masses.blur + 64.0 * ULP),
-        below=most * masses.below + value[:, 0] / total,
-        rounding=most * masses.rounding,
-        excess=most * masses.excess,
-        shared=most * (masses.shared + _shared(grid, PLACED * mean_size)),
+    most, of_own = growth / np.minimum(total, 1.0), masses.errors
+    errors = of_own._replace(
+        blur=most * (of_own.blur + 64.0 * ULP),
+        below=most * of_own.below + value[:, 0] / total,
+        rounding=most * of_own.rounding,
+        excess=most * of_own.excess,
+        shared=most * (of_own.shared + _shared(grid, PLACED * mean_size)),
     )
+    log_norm = masses.log_norm + np.log(total)
+    return Masses(value / total[:, None], log_norm, log_infinite, log_beyond, errors)

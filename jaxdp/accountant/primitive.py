@@ -35,7 +35,7 @@ from jaxdp.accountant import derivatives, gpu
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms
-from jaxdp.accountant.runner import StopWhen, in_turn
+from jaxdp.accountant.runner import StopWhen, fill, in_turn
 from jaxdp.accountant.steps import Query, directed, worse
 
 # Concrete lanes from which on the default device, if it is a GPU, evaluates them. chosen: a batch
@@ -143,7 +143,7 @@ def _of_host(
         if any(moving):
             found, slopes = derivatives.answered(query, steps, moving, lanes)
         else:
-            batch = Batch.of_concrete(*directed(terms, values, query.both))
+            batch = Batch(*directed(terms, values, query.both))
             bounds = in_turn(steps, query.width, query.directions, batch, stop_when)
             found, slopes = worse(bounds, query.directions), []
         lower, upper = found if query.narrowed is None else query.narrowed(lanes, found)
@@ -178,20 +178,12 @@ def _known(
         types = _types(*leaves, query=query, structure=structure, moving=moving)
         answer = [np.full(x.shape, np.nan) for x in types]
 
-        def fill(lanes: np.ndarray) -> None:
-            try:
-                picked = jax.tree.unflatten(structure, [x[lanes] for x in leaves])
-                found = _of_host(query, moving, picked)
-            except (ValueError, OverflowError):
-                if lanes.size > 1:  # the others have an answer
-                    for half in np.array_split(lanes, 2):
-                        fill(half)
-                return
-            for of_all, of_some in zip(answer, found, strict=True):
-                of_all[lanes] = of_some
+        def of_lanes(lanes: np.ndarray) -> list[Any]:
+            picked = jax.tree.unflatten(structure, [x[lanes] for x in leaves])
+            return _of_host(query, moving, picked)
 
         if not bad.all():
-            fill(np.flatnonzero(~bad))
+            fill(answer, np.flatnonzero(~bad), of_lanes)
         return answer
 
 

@@ -26,7 +26,7 @@ _ARGUMENT = 32.0 * ULP  # of epsilon, which a profile can round down. derived: t
 def log_bounds(terms: Terms, epsilon: Reals, _: Any = None) -> LogBounds:
     """Bounds on log delta of single releases; infinite for several."""
     (term,) = terms
-    found = bounds_of(term.pair.prepared(), epsilon[..., None])
+    found = bounds_of(term.pair, epsilon[..., None])
     return _if_single(term, LogBounds(*(x[..., 0] for x in found)))
 
 
@@ -45,7 +45,7 @@ def bounds_of(pair: DominatingPair, epsilon: Reals) -> LogBounds:
 def epsilon_bounds(terms: Terms, delta: Reals, _: Any = None) -> LogBounds:
     """Bounds on the least epsilon of single releases; infinite for several."""
     (term,) = terms
-    pair = jax.tree.map(lambda x: x[..., 0], term.pair).prepared()
+    pair = jax.tree.map(lambda x: x[..., 0], term.pair)
     upper = epsilon_of(pair.log_delta, delta)
     return _if_single(term, LogBounds(upper * (1.0 - _PROFILE), upper))
 

@@ -143,6 +143,21 @@ def by_releases(lanes: Any) -> int:
     return max(_MOST // sum(term.count.shape[-1] for term in lanes[0]), 1)
 
 
+def fill(
+    answer: list[np.ndarray], lanes: np.ndarray, function: Callable[[np.ndarray], Any]
+) -> None:
+    """Write function(lanes) to these lanes of the answer; those that it refuses stay."""
+    try:
+        found = function(lanes)
+    except (ValueError, OverflowError):
+        if lanes.size > 1:  # the others have an answer
+            for half in np.array_split(lanes, 2):
+                fill(answer, half, function)
+        return
+    for of_all, of_some in zip(answer, found, strict=True):
+        of_all[lanes] = of_some
+
+
 def in_pieces(function: Callable[[Any], Any], lanes: Any, most: Callable[[Any], int]) -> Any:
     """NumPy arrays function(lanes) of arrays (lanes, ...), evaluated for some lanes a call."""
     size = jax.tree.leaves(lanes)[0].shape[0]

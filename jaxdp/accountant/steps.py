@@ -114,4 +114,4 @@ def directed(terms: Terms, values: Any, both: bool) -> tuple[Terms, Any]:
     """The lanes, followed by the lanes of the other direction if `both`."""
     if not both:
         return terms, values
-    return exchanged(terms, xp.concatenate), xp.concatenate([values, values])
+    return exchanged(terms), xp.concatenate([values, values])

@@ -90,8 +90,8 @@ def _names(cls: type) -> tuple[str, ...]:
 def _plain(value: Any) -> Any:
     if isinstance(value, bool):
         return value
-    if isinstance(value, float):
-        return value.hex()
+    if isinstance(value, float | int):
+        return float(value).hex()
     if isinstance(value, tuple):
         return [_plain(x if _is_compound(x) else float(x)) for x in value]
     if isinstance(value, np.ndarray | jax.Array):

@@ -9,7 +9,7 @@ import jax
 from jaxdp._core import checks
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import ArrayLike, Bools, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dominating_pair.base import (
     DominatingPair,
     Law,
@@ -47,7 +47,17 @@ class Additive(DominatingPair):
         """Law of the loss by the density between its kinks, or by the atoms of integer noise."""
         shift = full_shift(self)
         endless = shift == xp.inf
-        return _certain_where(endless, self._law(xp.where(endless, 1.0, shift)))
+        law = self._law(xp.where(endless, 1.0, shift))
+
+        def finite(log_mass: Reals) -> Reals:
+            return xp.where(endless[..., None], -xp.inf, log_mass)
+
+        return law._replace(
+            log_mass=finite(law.log_mass),
+            check=(law.check[0], finite(law.check[1])),
+            log_left_out=xp.where(endless, -xp.inf, law.log_left_out),
+            log_infinite=xp.where(endless, 0.0, law.log_infinite),
+        )
 
     def support(self) -> Support:
         """Largest loss of the noise, and the probability of an infinite one."""
@@ -101,24 +111,6 @@ class Additive(DominatingPair):
     def renyi(self, order: ArrayLike) -> Reals:
         """`Noise.renyi`."""
         return self.noise.renyi(self.shift, order)
-
-
-def _certain_where(endless: Bools, law: Law) -> Law:
-    """The law, or a certain infinite loss where the shift is infinite."""
-
-    def choose(value: float, x: Reals) -> Reals:
-        return xp.where(endless[..., None] if x.ndim > endless.ndim else endless, value, x)
-
-    loss, log_mass = law.check
-    return Law(
-        law.loss,
-        choose(-xp.inf, law.log_mass),
-        law.log_density,
-        (loss, choose(-xp.inf, log_mass)),
-        choose(-xp.inf, law.log_left_out),
-        choose(0.0, law.log_infinite),
-        law.largest,
-    )
 
 
 def full_shift(pair: Any) -> Reals:

@@ -4,82 +4,93 @@ Identity: P = (1 / t) sum_i N(e_i / s), Q = N(0) in t dimensions. Under Q the lo
 with S a sum of t log-normal variables, and P has S / t times its density. The pair dominates
 "remove", and exchanged "add", tightly; steps can depend on earlier releases.
 
-Error: `profile_error` reports the relative error of the density; measured 1e-8 of delta at worst.
+For a law with density f of losses, T(e) = int_e (1 - e^(e - L)) f dL. Between the edges of panels
+
+    T(e) = int_e^(L_j) (1 - e^(e - L)) f dL + (1 - e^(e - L_j)) F(L_j) + e^(e - L_j) T(L_j)
+
+with F the mass beyond. Each e costs one panel. T is convex in e^e, since every panel has one error
+of its density.
+
+Error: `profile_error` reports the relative error of the density, 0.3 of its difference to a coarser
+run: 1e-11 in most cases, measured 1e-8 of delta at worst. Densities with an error above 5e-8 are
+run again with more nodes.
 Sources: arXiv:2502.08202 and arXiv:2412.16802 for the pair; the densities are ours.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import math
-from collections.abc import Callable
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
-import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.namespace import lax, vmap, xp
-from jaxdp._core.pytree import pytree, static
-from jaxdp._core.types import ArrayLike, Reals
-from jaxdp._numeric.elementary import ULP
-from jaxdp._numeric.sum_density import LogDensity
-from jaxdp.dominating_pair.allocation_profile import (
-    LEAST_RATIO,
-    Lane,
-    known_lanes,
-    log_deltas,
-    panels_of,
-    traced_lane,
-)
-from jaxdp.dominating_pair.base import DominatingPair, Law, Support
-from jaxdp.dominating_pair.moments import renyi_beyond, renyi_of_law
+from jaxdp._core.namespace import kernel, logsumexp, xp
+from jaxdp._core.pytree import assign, pytree, static
+from jaxdp._core.types import ArrayLike, Bools, Reals
+from jaxdp._numeric.elementary import ULP, log1mexp
+from jaxdp._numeric.mills import log_normal_survival
+from jaxdp._numeric.quadrature import gauss_legendre
+from jaxdp._numeric.sum_density import LogDensity, log_normal_sum
+from jaxdp.dominating_pair.base import DominatingPair, Law, Support, renyi_of_law
+from jaxdp.noise.base import mirrored_log_delta
 from jaxdp.noise.structure import Singularities, Smooth
 
 # Nodes of the law, interpolated from the density's. chosen: a contour's phases turn little between
 # two
 _OF_LAW = 1400
+# Nodes of a density and points of its integrals. measured: 1e-11 of delta in most cases
+_FEW = (200, 80)
+# The same where the first error is too large. measured: 1e-8 of delta at worst
+_MANY = (320, 144)
+# Nodes that are kept. measured: interpolation errors are below the density's own
+_KEPT = 320
+# Factor on the range of the nodes of the second run. chosen
+_WIDER = 1.25
+# Share of the difference of both runs that is stated as the error. derived: with Lagrange's
+# polynomial through 10 nodes the second run's error is 1.25^10 = 9 times as large; measured: 6.6
+# times at least
+_SHARE = 0.3
+# Relative error of a density above which more nodes are used. chosen: below 1e-6 of delta
+_DOUBTFUL = 5e-8
+# Least log mass of nodes whose errors count in this. chosen: smaller deltas are rare
+_SEEN = -37.0
+# Stretches of nodes whose largest errors are kept. chosen: 5 nodes each
+_STRETCHES = 64
+# Nodes of the density from one edge of a panel to the next. derived
+_NODES = _KEPT // _STRETCHES
+# Relative error where two runs agree. chosen: above the rounding of an interpolation
+_ROUNDING = 1e-12
+# Ratio above which a fixed step bounds the pair. chosen: no delta is small there
+_LARGEST_RATIO = 12.0
+# Least ratio; a pair raises smaller ones to it. chosen: the loss keeps its digits
+_LEAST_RATIO = 1e-4
+# Points of a panel's integral. measured: 1e-14 of it
+_POINTS = 12
+# log of no mass. chosen: negligible in any sum
+_NOTHING = -1e4
 
 
 @final
 @pytree
 class Allocation(DominatingPair):
-    """A "remove" allocation, "add" where `added` is 1; made by `allocation`.
+    """A "remove" allocation to one of `steps` steps, "add" where `added` is 1.
 
-    A concrete ratio has the nodes of its density, each an array of the pair's shape. A traced ratio
-    has `steps`, and its density is computed at every use. The pair that `prepared` returns has the
-    density with its nodes along a last axis, and the panels of its integrals.
+    `ratio` is the sensitivity over the scale of the noise. Beyond a ratio of 12 the pair is the
+    upper bound of a fixed step. Only concrete ratios have a law and a profile.
     """
 
-    centre: Reals | None = None
-    width: Reals | None = None
-    low: Reals | None = None
-    step: Reals | None = None
-    log_density: tuple[Reals, ...] = ()
-    log_error: tuple[Reals, ...] = ()
-    log_left_out: Reals | None = None
-    ratio: Reals = math.nan  # pyright: ignore[reportAssignmentType]
-    added: Reals = math.nan  # pyright: ignore[reportAssignmentType]
-    steps: int | None = static(default=None, repr=False)
-    lanes: Any = dataclasses.field(default=None, repr=False)
-    panels: Any = dataclasses.field(default=None, repr=False)
+    ratio: Reals
+    steps: int = static()
+    added: Reals
 
-    def prepared(self) -> Allocation:
-        """The pair with its density; lanes of a traced ratio one after the other."""
-        if self.lanes is not None:
-            return self
-        if self.steps is None:
-            values, errors = (xp.stack(x, axis=-1) for x in (self.log_density, self.log_error))
-            known: Any = self
-            density = LogDensity(known.centre, known.width, known.low, known.step, values)
-            lanes = Lane(density, errors, known.log_left_out, self.ratio)
-        else:
-            of_ratio = functools.partial(traced_lane, steps=self.steps)
-            shape, lanes = xp.shape(self.ratio), lax.map(of_ratio, self.ratio.reshape(-1))
-            lanes = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), lanes)
-        of_lanes = functools.reduce(lambda f, _: vmap(f), range(xp.ndim(self.ratio)), panels_of)
-        return Allocation(ratio=self.ratio, added=self.added, lanes=lanes, panels=of_lanes(lanes))
+    def __init__(self, ratio: ArrayLike, steps: int | float, added: ArrayLike = 0.0):
+        assign(
+            self,
+            ratio=xp.maximum(checks.nonnegative("ratio", ratio), _LEAST_RATIO),
+            steps=checks.positive_integer("steps", steps),
+            added=checks.probability("added", added),
+        )
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of the integral of (1 - e^(epsilon - L))_+, plus the error of the density."""
@@ -87,19 +98,36 @@ class Allocation(DominatingPair):
 
     def profile_error(self, epsilon: ArrayLike) -> Reals:
         """Error of `log_delta` in nats: of the density, and of losses beyond its nodes."""
-        higher, lower = xp.moveaxis(self._log_deltas(epsilon), -1, 0)
-        return higher - lower
+        found = self._log_deltas(epsilon)
+        return found[..., 0] - found[..., 1]
 
-    def _log_deltas(self, epsilon: ArrayLike) -> Reals:
-        pair = self.prepared()
-        epsilon = checks.real("epsilon", epsilon)
-        return _by_lane(log_deltas, (pair.lanes, pair.panels), epsilon, self.added > 0)
+    def _log_deltas(self, epsilon: ArrayLike) -> np.ndarray:
+        """Upper and lower bounds on log delta (..., 2)."""
+        values = self.ratio, self.added, checks.real("epsilon", epsilon)
+        ratio, added, epsilon = np.broadcast_arrays(*values)
+        found = np.full((*ratio.shape, 2), np.nan)
+        for one in np.unique(ratio[~np.isnan(ratio)]):
+            at = ratio == one
+            with kernel():
+                found[at] = _log_deltas(_lane_of(one, self.steps), epsilon[at], added[at] > 0)
+        return found
 
     def law(self) -> Law:
         """The nodes of the density; the second rule lies between them, and adds its error."""
-        lanes, support = self.prepared().lanes, self.support()
-        loss, log_mass, log_density, *check = _by_lane(_law_columns, (lanes,), self.added)
-        left_out = xp.broadcast_to(lanes.log_left_out, support.largest.shape)
+        ratio, added = np.broadcast_arrays(self.ratio, self.added)
+        sizes = (_OF_LAW, _OF_LAW, _OF_LAW, _OF_LAW - 1, _OF_LAW - 1)
+        columns = [np.full((*ratio.shape, size), np.nan) for size in sizes]
+        left_out, support = np.full(ratio.shape, np.nan), self.support()
+        for at in np.ndindex(ratio.shape):
+            if np.isnan(ratio[at]):
+                continue
+            lane = _lane_of(ratio[at], self.steps)
+            left_out[at] = lane.log_left_out
+            with kernel():
+                found = _law_columns(lane, bool(added[at] > 0))
+            for of_all, of_lane in zip(columns, found, strict=True):
+                of_all[at] = of_lane
+        loss, log_mass, log_density, *check = columns
         infinite = support.log_infinite
         return Law(loss, log_mass, log_density, tuple(check), left_out, infinite, support.largest)
 
@@ -114,7 +142,7 @@ class Allocation(DominatingPair):
 
     def reversed(self) -> Allocation:
         """`added` exchanged."""
-        return dataclasses.replace(self, added=1.0 - self.added)
+        return Allocation(self.ratio, self.steps, 1.0 - self.added)
 
     def mean_distance(self) -> Reals:
         """The ratio."""
@@ -122,85 +150,173 @@ class Allocation(DominatingPair):
 
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes, or by convexity the divergence of a fixed step."""
-
-        def of_one_step(order: Reals) -> Reals:
-            return 0.5 * order * self.ratio**2 * (1.0 + 8.0 * ULP)
-
-        def beyond(order: Reals, log_left_out: Reals) -> Reals:
-            return renyi_beyond(of_one_step, order, log_left_out)
-
-        return renyi_of_law(self.prepared(), order, of_one_step, beyond)
+        of_one_step = 0.5 * self.ratio**2 * (1.0 + 8.0 * ULP)
+        return renyi_of_law(self, order, lambda order: order * of_one_step)
 
 
-def allocation(ratio: ArrayLike, steps: int) -> Allocation:
-    """The pair of a record that joins one of `steps` steps and moves it by `ratio` scales.
+class _Panels(NamedTuple):
+    """Edges of the panels of one direction (P + 1,) in the order of losses, and their tails.
 
-    Args:
-        ratio: sensitivity over the scale of the noise, at least 0; a batch of any shape.
-        steps: concrete.
-
-    The relative error of the density is 0.3 of its difference to a coarser run: 1e-11 in most
-    cases. Concrete lanes with an error above 5e-8 are run again with more nodes. Beyond a ratio of
-    12 the pair is the upper bound of a fixed step.
+    The first axis, of size 2, holds the tails with the errors of the density added and subtracted.
     """
-    ratio = xp.maximum(checks.nonnegative("ratio", ratio), LEAST_RATIO)
-    steps, removed = checks.positive_integer("steps", steps), xp.zeros(ratio.shape)
-    if not checks.is_concrete(ratio):
-        return Allocation(ratio=ratio, added=removed, steps=steps)
-    lanes = known_lanes(xp.ravel(ratio), steps)
 
-    def shaped(x: Reals) -> Reals:
-        return x.reshape(ratio.shape)
+    edge: np.ndarray  # v
+    loss: np.ndarray
+    log_mass: np.ndarray
+    log_tail: np.ndarray  # log T
 
-    def by_node(x: Reals) -> tuple[Reals, ...]:
-        return tuple(np.asarray(x).T.reshape(-1, *ratio.shape))
 
-    density = lanes.density
-    return Allocation(
-        shaped(density.centre),
-        shaped(density.width),
-        shaped(density.low),
-        shaped(density.step),
-        by_node(density.values),
-        by_node(lanes.errors),
-        shaped(lanes.log_left_out),
-        shaped(lanes.ratio),
-        removed,
+class _Lane(NamedTuple):
+    """One ratio's density under Q, the errors of its logarithm, and the log masses beyond."""
+
+    density: LogDensity
+    errors: np.ndarray  # (_STRETCHES,)
+    log_left_out: Any
+    panels: _Panels  # of "remove" and of "add", along a first axis
+
+    def error_at(self, v: np.ndarray) -> np.ndarray:
+        """The largest error of the stretch of nodes at v."""
+        node = (v - self.density.low) / self.density.step
+        index = np.floor(node * (_STRETCHES / _KEPT))
+        return self.errors[np.clip(index, 0, _STRETCHES - 1).astype(int)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _lane_of(ratio: Any, steps: int) -> _Lane:
+    """The lane of a concrete ratio; with more nodes if the error is large."""
+    with kernel():
+        density, error = _density(ratio, steps, _FEW)
+        if _largest_error(density, error) > _DOUBTFUL:
+            density, error = _density(ratio, steps, _MANY)
+        density, errors = _reduced(density, error)
+        log_beyond = np.log(steps) + log_normal_survival(10.5 + ratio)
+        log_low = log_normal_survival(np.full((), 10.5))
+        left_out = np.logaddexp(log_low, log_beyond) + np.log(2.0)
+        density = density._replace(centre=density.centre - np.log(steps))
+        sides = (_panels(density, errors, is_added) for is_added in (False, True))
+        panels = _Panels(*(np.stack(x) for x in zip(*sides, strict=True)))
+        return _Lane(density, errors, left_out, panels)
+
+
+def _density(ratio: Any, steps: int, resolution: tuple[int, int]) -> tuple[LogDensity, np.ndarray]:
+    """The density, and its difference to a coarser run at its nodes."""
+    if ratio > _LARGEST_RATIO:
+        # A fixed step: its law is one log-normal's, shifted as the sum is divided by t.
+        single = log_normal_sum(ratio, 1.0, 1, *resolution)
+        single = single._replace(centre=single.centre + np.log(steps))
+        return single, np.zeros(single.values.size)
+    fine, coarse = (log_normal_sum(ratio, x, steps, *resolution) for x in (1.0, _WIDER))
+    values = coarse.read(coarse.at_place(fine.nodes[0]))
+    return fine, np.minimum(np.abs(fine.values - values), 1.0)
+
+
+def _largest_error(density: LogDensity, error: np.ndarray) -> Any:
+    """The largest error at nodes where either law has mass."""
+    place, dl = density.nodes
+    mass = density.values + np.log(dl)
+    larger = np.maximum(mass, mass + place - density.centre)
+    return _SHARE * np.max(np.where(larger > _SEEN, error, 0.0))
+
+
+def _reduced(density: LogDensity, error: np.ndarray) -> tuple[LogDensity, np.ndarray]:
+    """The density at the nodes that are kept, and the largest errors of its stretches.
+
+    The errors include the interpolation error between these nodes.
+    """
+    step = (density.high - density.low) / (_KEPT - 1.0)
+    v = density.low + step * np.arange(1.0 * _KEPT)
+    reduced = density._replace(step=step, values=density.read(v))
+    middle = v + 0.5 * step
+    read_error = np.abs(reduced.read(middle) - density.read(middle))
+    index = np.clip((v - density.low) / density.step, 0.0, error.size - 1.0)
+    near = error[np.floor(index).astype(int)], error[np.ceil(index).astype(int)]
+    errors = _SHARE * np.maximum(*near) + read_error + _ROUNDING
+    errors = np.maximum(errors, np.append(errors[1:], errors[-1]))
+    return reduced, np.max(errors.reshape(_STRETCHES, -1), axis=-1)
+
+
+def _panels(density: LogDensity, errors: np.ndarray, is_added: bool) -> _Panels:
+    order = -1 if is_added else 1
+    index = np.minimum(_NODES * np.arange(_STRETCHES + 1.0), _KEPT - 1.0)[::order]
+    edge = density.low + density.step * index
+    loss = order * density.place(edge)
+    x, share = gauss_legendre(_POINTS)
+    width = np.diff(edge)[:, None]
+    v = edge[:-1, None] + width * x[None]
+    place = density.place(v)
+    log_mass = density.read(v) + density.log_slope(v) + (0.0 if is_added else place)
+    log_mass = log_mass + (np.log(np.abs(width)) + np.log(share)[None])
+    gap = np.maximum(order * place - loss[:-1, None], 1e-300)
+    errors = errors[::order]
+    errors = np.stack([errors, -errors])
+    log_part, paid = (
+        errors + logsumexp(y, axis=1)[None] for y in (log_mass, log_mass + log1mexp(gap))
     )
+    log_beyond = _with_end(_from_each_on(log_part))
+    # e^-L_j T(L_j) is the sum over the panels from j on.
+    log_tail = np.logaddexp(paid, log1mexp(np.diff(loss))[None] + log_beyond[:, 1:])
+    tail = _with_end(_from_each_on(log_tail - loss[None, :-1]) + loss[None, :-1])
+    edge, loss = (np.broadcast_to(x, log_beyond.shape) for x in (edge, loss))
+    return _Panels(edge, loss, log_beyond, tail)
 
 
-def _by_lane(function: Callable[..., Any], of_lane: tuple[Any, ...], *values: Any) -> Any:
-    """function(*of_lane, *values) of every element of the batch; values are numbers or vectors."""
-    lane_shape = of_lane[0].ratio.shape
-    shape = xp.broadcast_shapes(lane_shape, *(x.shape for x in values))
-    flat_values = [xp.broadcast_to(x, shape).reshape(-1) for x in values]
-    # A single pair serves many values without a copy of its nodes for each.
-    is_single = math.prod(lane_shape) == 1
-
-    def flat(x: Reals) -> Reals:
-        inner = x.shape[len(lane_shape) :]
-        if is_single:
-            return x.reshape(inner)
-        padded = x.reshape(*[1] * (len(shape) - len(lane_shape)), *x.shape)
-        return xp.broadcast_to(padded, (*shape, *inner)).reshape(-1, *inner)
-
-    of_all = function if is_single else vmap(function)
-    results = of_all(*jax.tree.map(flat, of_lane), *flat_values)
-    return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), results)
+def _from_each_on(logs: np.ndarray) -> np.ndarray:
+    """log of the sums of each term along the last axis and all that follow it."""
+    later = np.triu(np.ones((_STRETCHES, _STRETCHES), bool))
+    return logsumexp(np.where(later[None], logs[:, None], _NOTHING), axis=-1)
 
 
-def _law_columns(lane: Lane, added: Reals) -> tuple[Reals, ...]:
+def _with_end(x: np.ndarray) -> np.ndarray:
+    return np.concatenate([x, np.full((x.shape[0], 1), _NOTHING)], axis=1)
+
+
+def _log_deltas(lane: _Lane, epsilon: np.ndarray, added: Bools) -> np.ndarray:
+    """Upper and lower bounds on log delta at any epsilons (E,): (E, 2)."""
+    size, backward = np.abs(epsilon), epsilon < 0
+    # delta(-e) = 1 - e^-e + e^-e delta(e), with delta(e) of the exchanged pair.
+    value = _log_tails(lane, size, added ^ backward)
+    mirrored = mirrored_log_delta(value, size[..., None], 1.0) + 8.0 * ULP
+    return np.minimum(np.where(backward[..., None], mirrored, value), 0.0)
+
+
+def _log_tails(lane: _Lane, epsilon: np.ndarray, added: Bools) -> np.ndarray:
+    """log T at epsilons >= 0 (E,): (E, 2), with the mass beyond the nodes, and without."""
+    density, sign = lane.density, np.where(added, -1.0, 1.0)
+    start = np.clip(density.at_place(sign * epsilon), density.low, density.high)
+    stretch = np.floor((start - density.low) / density.step / _NODES).astype(int)
+    stretch = np.clip(stretch, 0, _STRETCHES - 1)
+    way, panel = added.astype(int), np.where(added, _STRETCHES - 1 - stretch, stretch)
+    edge, loss, log_mass, log_tail = (x[way, :, panel + 1] for x in lane.panels)
+    length = edge[..., 0] - start
+    x, share = gauss_legendre(_POINTS)
+    inside = np.abs(length) > 0
+    v = start[..., None] + length[..., None] * x
+    place = density.place(v)
+    excess = np.maximum(sign[..., None] * place - epsilon[..., None], 1e-300)
+    value = density.read(v) + density.log_slope(v) + log1mexp(excess)
+    value = value + np.where(added[..., None], 0.0, place)
+    log_part = logsumexp(value + np.log(share), axis=-1)
+    log_part = log_part + np.log(np.where(inside, np.abs(length), 1.0))
+    error = lane.errors[stretch]
+    log_part = np.stack([log_part + error, log_part - error], axis=-1)
+    gap = np.maximum(loss - epsilon[..., None], 1e-300)
+    log_rest = np.logaddexp(log1mexp(gap) + log_mass, log_tail - gap)
+    log_total = np.logaddexp(np.where(inside[..., None], log_part, _NOTHING), log_rest)
+    upper = np.logaddexp(log_total[..., 0], lane.log_left_out)
+    return np.stack([upper, log_total[..., 1]], axis=-1)
+
+
+def _law_columns(lane: _Lane, is_added: bool) -> tuple[np.ndarray, ...]:
     """Columns of the `Law`: of the first rule, and of the second one."""
-    density, sign = lane.density, xp.where(added > 0, -1.0, 1.0)[..., None]
-    tilt = xp.where(added > 0, 0.0, 1.0)[..., None]
+    density, sign, tilt = lane.density, -1.0 if is_added else 1.0, 0.0 if is_added else 1.0
     step = (density.high - density.low) / (_OF_LAW - 1.0)
 
-    def rule(v: Reals) -> tuple[Reals, Reals, Reals]:
+    def rule(v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         place = density.place(v)
         under_p = density.read(v) + tilt * place
-        return sign * place, under_p + density.log_slope(v) + xp.log(step), under_p
+        return sign * place, under_p + density.log_slope(v) + np.log(step), under_p
 
-    first = density.low + step * xp.arange(1.0 * _OF_LAW)
+    first = density.low + step * np.arange(1.0 * _OF_LAW)
     second = first[:-1] + 0.5 * step
     loss, log_mass, _ = rule(second)
     return *rule(first), loss, log_mass + lane.error_at(second)

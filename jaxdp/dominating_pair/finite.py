@@ -28,7 +28,6 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair, Law, atoms, with_its_error
-from jaxdp.dominating_pair.moments import renyi_of_law
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
 from jaxdp.noise.histogram import Histogram, Weighted
 from jaxdp.noise.structure import Kinks, Singularities
@@ -107,10 +106,6 @@ class Finite(DominatingPair):
     def reversed(self) -> Finite:
         """`backward` exchanged."""
         return Finite(self.losses, self.masses, self.infinite, self.hidden, 1.0 - self.backward)
-
-    def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from the atoms."""
-        return renyi_of_law(self, order, lambda a: self.law().largest + 0.0 * a)
 
 
 def finite_pair(losses: ArrayLike, masses_p: ArrayLike, masses_q: ArrayLike) -> Finite:

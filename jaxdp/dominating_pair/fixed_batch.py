@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import cast, final
 
 from jaxdp._core import checks
@@ -9,10 +10,11 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log_probability, round_up
-from jaxdp.dominating_pair.additive import Additive, full_shift
-from jaxdp.dominating_pair.base import Law, Support, with_its_error
+from jaxdp.dominating_pair.additive import full_shift
+from jaxdp.dominating_pair.base import Law, with_its_error
 from jaxdp.dominating_pair.poisson import coin_renyi, log_mixed, mixed_slope
-from jaxdp.dominating_pair.sampled_moments import SampledPair, sampled_largest, sampled_log_delta
+from jaxdp.dominating_pair.replaced import SymmetricSample
+from jaxdp.dominating_pair.sampled_moments import sampled_largest, sampled_log_delta
 from jaxdp.noise.base import Noise, expanded, mirrored_log_delta
 from jaxdp.noise.nodes import LEFT_OUT, of_law
 from jaxdp.noise.structure import Kinks, Singularities
@@ -20,7 +22,7 @@ from jaxdp.noise.structure import Kinks, Singularities
 
 @final
 @pytree
-class FixedBatch(SampledPair):
+class FixedBatch(SymmetricSample):
     """The pair of a replaced record that is in a sample with probability `rate`.
 
     delta(e) = g delta_s(log(1 + (e^e - 1) / g)) at e >= 0, delta(-e) = 1 - e^-e + e^-e delta(e),
@@ -76,46 +78,25 @@ class FixedBatch(SampledPair):
         log_atom = (log_probability(1.0 - self._q) + log1m(2.0 * half))[..., None]
         log_atom = xp.broadcast_to(log_atom, (*shift.shape, 1))
 
-        def both(x: Reals, part: slice, middle: Reals, sign: float = 1.0) -> Reals:
-            return xp.concatenate([sign * x[..., part][..., ::-1], middle, x[..., part]], axis=-1)
+        def mirrored(below: Reals, middle: Reals, above: Reals) -> Reals:
+            return xp.concatenate([below[..., ::-1], middle, above], axis=-1)
 
-        def rule(part: slice) -> tuple[Reals, Reals]:
+        zero, no_density = xp.zeros_like(log_atom), xp.full_like(log_atom, xp.inf)
+        rules = []
+        for part in (slice(0, nodes.first), slice(nodes.first, None)):
+            p, log_mass, dense = (x[..., part] for x in (loss, mass, density))
             # Above 0 the mass under P is the mass under Q times e^p.
-            log_up = (mass + loss)[..., part]
-            masses = xp.concatenate([mass[..., part][..., ::-1], log_atom, log_up], axis=-1)
-            return both(loss, part, xp.zeros_like(log_atom), -1.0), masses
-
-        support = self.support()
-        first, second = slice(0, nodes.first), slice(nodes.first, None)
-        no_density = xp.full_like(log_atom, xp.inf)
-        dense = density[..., first]
-        of_loss = [dense[..., ::-1], no_density, dense + loss[..., first]]
-        law = Law(
-            *rule(first),
-            xp.concatenate(of_loss, axis=-1),
-            rule(second),
-            xp.full_like(shift, -LEFT_OUT),
-            support.log_infinite,
-            support.largest,
-        )
+            log_masses = mirrored(log_mass, log_atom, log_mass + p)
+            of_loss = mirrored(dense, no_density, dense + p)
+            rules.append((mirrored(-p, zero, p), log_masses, of_loss))
+        first, second = rules
+        support, left_out = self.support(), xp.full_like(shift, -LEFT_OUT)
+        law = Law(*first, second[:2], left_out, support.log_infinite, support.largest)
         return with_its_error(law)
-
-    def support(self) -> Support:
-        """The largest loss of the noise, sampled; no loss is infinite."""
-        largest, _ = xp.broadcast_arrays(self._largest, self._q + self.shift)
-        return Support(largest, xp.full_like(largest, -xp.inf))
 
     def singularities(self) -> Singularities:
         """The atom at 0."""
         return Kinks((xp.zeros_like(self.shift + self.rate),))
-
-    def reversed(self) -> FixedBatch:
-        """The same pair."""
-        return self
-
-    @property
-    def _whole(self) -> Additive:
-        return Additive(self.noise, self.shift)
 
     @property
     def _q(self) -> Reals:
@@ -126,17 +107,11 @@ class FixedBatch(SampledPair):
         largest = self.noise.pure_epsilon(self.shift)
         return sampled_largest(largest, self._q, xp.zeros_like(self._q))
 
-    def _last(self, log_left_out: Reals) -> tuple[Reals, Reals]:
-        """The last loss p(u), which is at most u."""
-        law = self.law()
-        last_loss = xp.max(xp.where(law.log_mass > -xp.inf, law.loss, -xp.inf), axis=-1)
-        return last_loss, log_left_out
+    def _log_tail(self, removed: Reals, order: Reals) -> Reals:
+        """The moment of losses up to 0 is their probability at most."""
+        return xp.logaddexp(removed, -LEFT_OUT)
 
-    def _beyond(self, tail: Reals, order: Reals, log_left_out: Reals) -> Reals:
-        """The same with losses up to 0, whose moment is their probability at most."""
-        return xp.logaddexp(tail, log_left_out)
-
-    def _renyi_bound(self, order: Reals) -> Reals:
+    def _renyi_bound(self, removed: Callable[[Reals], Reals], order: Reals) -> Reals:
         """`coin_renyi` of the whole release, or the bound by "remove".
 
         For the second, E[e^(s L)] is at most the moment of "remove" of order a = s + 1, plus the
@@ -148,7 +123,7 @@ class FixedBatch(SampledPair):
         added = (1.0 - rate) * (1.0 - 2.0 * tail) + tail
         added = added - (xp.exp(order * log1m(xp.minimum(rate, 1.0 - ULP))) * (1.0 - tail))
         added = xp.maximum(added, 0.0) + 16.0 * ULP
-        two = excess * self._renyi_removed(order)
+        two = excess * removed(order)
         two = two + xp.log1p(added * xp.exp(-two))
         two = xp.where(order > 1.0 + 1e-6, two / excess, xp.inf)
         bound = xp.minimum(coin, xp.where(xp.isnan(two), xp.inf, two))

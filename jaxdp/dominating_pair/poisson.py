@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import final
 
 from jaxdp._core import checks
@@ -22,7 +23,6 @@ from jaxdp.dominating_pair.sampled_moments import (
     SampledPair,
     sampled_largest,
     sampled_log_delta,
-    triangle_renyi,
 )
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
@@ -133,20 +133,14 @@ class Poisson(SampledPair):
     def _whole(self) -> DominatingPair:
         return self.base
 
-    @property
-    def _largest(self) -> Reals:
-        return sampled_largest(self.base.support().largest, self._q, self.added)
+    def _removed(self) -> Poisson:
+        return Poisson(self.base, self.sampling_prob, xp.zeros_like(self.added))
 
-    def _last(self, log_left_out: Reals) -> tuple[Reals, Reals]:
-        base = self.base.law()
-        last_loss = xp.max(xp.where(base.log_mass > -xp.inf, base.loss, -xp.inf), axis=-1)
-        return last_loss, xp.maximum(base.log_left_out, log_left_out)
+    def _log_tail(self, removed: Reals, order: Reals) -> Reals:
+        """Losses of "add" are as large as the largest there."""
+        return xp.where(self.added > 0, xp.inf, removed)
 
-    def _beyond(self, tail: Reals, order: Reals, log_left_out: Reals) -> Reals:
-        """The same for "remove"; losses of "add" are as large as the largest there."""
-        return xp.where(self.added > 0, xp.inf, tail)
-
-    def _renyi_bound(self, order: Reals) -> Reals:
+    def _renyi_bound(self, removed: Callable[[Reals], Reals], order: Reals) -> Reals:
         """Bound from the divergences of the whole release; for "add" also its largest loss.
 
         For symmetric noise, the divergence of "add" is at most the divergence of "remove". Source:
@@ -154,12 +148,10 @@ class Poisson(SampledPair):
         """
         q, exchanged = self._q, self.base.reversed().renyi(order)
         added = xp.minimum(exchanged, xp.where(q < 1, -log1p(-q), xp.inf))
+        of_removed = removed(order)
         if isinstance(self.base, Additive):
-            removed = self._renyi_removed(order)
-            added = xp.minimum(added, removed)
-        else:
-            removed = triangle_renyi(self._renyi_of_whole, order, xp.broadcast_to(q, order.shape))
-        return xp.where(q == 0, 0.0, round_up(xp.where(self.added > 0, added, removed), 64))
+            added = xp.minimum(added, of_removed)
+        return xp.where(q == 0, 0.0, round_up(xp.where(self.added > 0, added, of_removed), 64))
 
 
 def log_mixed_probability(q: Reals, inside: Reals, outside: Reals) -> Reals:

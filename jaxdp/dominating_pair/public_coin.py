@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import final
 
 from jaxdp._core import checks
@@ -58,56 +58,45 @@ class PublicCoin(DominatingPair):
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log sum w_k delta_k(epsilon), rounded up."""
-        terms = [w + p.log_delta(epsilon) for p, w in zip(self.pairs, self.log_shares, strict=True)]
-        total = terms[0]
-        for term in terms[1:]:
-            total = log_add(total, term)
+        total = self._total(pair.log_delta(epsilon) for pair in self.pairs)
         size = xp.abs(xp.where(total > -xp.inf, total, 0.0))
         return xp.minimum(total + ULP * (8.0 + 4.0 * size), 0.0)
+
+    def _total(self, logs: Iterable[Reals]) -> Reals:
+        """log of the sum of one number a pair, each times the pair's share."""
+        terms = (x + share for x, share in zip(logs, self.log_shares, strict=True))
+        return functools.reduce(log_add, terms)
 
     def law(self) -> Law:
         """The laws side by side, each multiplied by its share."""
         laws = [pair.law() for pair in self.pairs]
-        shape = xp.broadcast_shapes(*(law.largest.shape for law in laws))
-        shape = xp.broadcast_shapes(shape, *(share.shape for share in self.log_shares))
-        shares = [xp.broadcast_to(share, shape) for share in self.log_shares]
+        shapes = (x.shape for x in (*(law.largest for law in laws), *self.log_shares))
+        shape = xp.broadcast_shapes(*shapes)
 
-        def nodes(columns: list[Reals], shift: bool = False) -> Reals:
+        def nodes(columns: Iterable[Reals], shift: bool = False) -> Reals:
             rows = [xp.broadcast_to(x, (*shape, x.shape[-1])) for x in columns]
             if shift:
-                rows = [x + share[..., None] for x, share in zip(rows, shares, strict=True)]
+                rows = [x + w[..., None] for x, w in zip(rows, self.log_shares, strict=True)]
             return xp.concatenate(rows, axis=-1)
 
-        def totals(columns: list[Reals]) -> Reals:
-            total = columns[0] + shares[0]
-            for x, share in zip(columns[1:], shares[1:], strict=True):
-                total = log_add(total, x + share)
-            return total
-
-        largest = xp.broadcast_to(laws[0].largest, shape)
-        for law in laws[1:]:
-            largest = xp.maximum(largest, law.largest)
-        checked = [law.check for law in laws]
+        losses, log_masses = zip(*(law.check for law in laws), strict=True)
+        support = self.support()
         return Law(
-            nodes([law.loss for law in laws]),
-            nodes([law.log_mass for law in laws], True),
-            nodes([law.log_density for law in laws], True),
-            (nodes([c[0] for c in checked]), nodes([c[1] for c in checked], True)),
-            totals([law.log_left_out for law in laws]),
-            totals([law.log_infinite for law in laws]),
-            largest,
+            nodes(law.loss for law in laws),
+            nodes((law.log_mass for law in laws), True),
+            nodes((law.log_density for law in laws), True),
+            (nodes(losses), nodes(log_masses, True)),
+            xp.broadcast_to(self._total(law.log_left_out for law in laws), shape),
+            support.log_infinite,
+            support.largest,
         )
 
     def support(self) -> Support:
         """The largest loss of all pairs, and their infinite ones, each with its share."""
         parts = [pair.support() for pair in self.pairs]
-        shares = self.log_shares
-        shape = xp.broadcast_shapes(*(xp.shape(x) for x in (*shares, parts[0].largest)))
-        largest, log_infinite = parts[0].largest, parts[0].log_infinite + shares[0]
-        for part, share in zip(parts[1:], shares[1:], strict=True):
-            largest = xp.maximum(largest, part.largest)
-            log_infinite = log_add(log_infinite, part.log_infinite + share)
-        return Support(*(xp.broadcast_to(x, shape) for x in (largest, log_infinite)))
+        log_infinite = self._total(part.log_infinite for part in parts)
+        largest = functools.reduce(xp.maximum, (part.largest for part in parts))
+        return Support(*xp.broadcast_arrays(largest, log_infinite))
 
     def singularities(self) -> Singularities:
         """Smooth if all pairs are; otherwise the atoms of all."""
@@ -128,15 +117,13 @@ class PublicCoin(DominatingPair):
         order = checks.real("order", order, 1.0)
         excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
         divergences = [pair.renyi(xp.maximum(order, 1.0 + _LEAST_EXCESS)) for pair in self.pairs]
-        largest, total = divergences[0], xp.full((), -xp.inf)
-        for value, share in zip(divergences, self.log_shares, strict=True):
+        largest, gains = functools.reduce(xp.maximum, divergences), []
+        for value in divergences:
             # log(1 + w (e^(s D) - 1)) by the sum of w (e^(s D) - 1), which are positive.
             scaled = excess * value
             gain = scaled + xp.log(-xp.expm1(-xp.where(scaled > 0, scaled, 1.0)))
-            gain = xp.where(scaled > 0, gain, xp.where(scaled == 0, -xp.inf, xp.nan))
-            total = log_add(total, share + gain)
-            largest = xp.maximum(largest, value)
-        value = xp.logaddexp(0.0, total) / excess
+            gains.append(xp.where(scaled > 0, gain, xp.where(scaled == 0, -xp.inf, xp.nan)))
+        value = xp.logaddexp(0.0, self._total(gains)) / excess
         value = xp.minimum(value * (1.0 + 64.0 * ULP) + 64.0 * ULP, largest)
         return xp.where(order == xp.inf, largest, value)
 
@@ -164,7 +151,5 @@ class PublicCoin(DominatingPair):
 
     def log_hit(self) -> Reals:
         """log sum w_k hit_k."""
-        total = self.log_shares[0] + self.pairs[0].log_hit()
-        for pair, share in zip(self.pairs[1:], self.log_shares[1:], strict=True):
-            total = log_add(total, share + pair.log_hit())
+        total = self._total(pair.log_hit() for pair in self.pairs)
         return xp.minimum(total * (1.0 - 8.0 * ULP), 0.0)

@@ -2,30 +2,59 @@
 
 from __future__ import annotations
 
+import abc
+from collections.abc import Callable
 from typing import cast, final
 
 import jax
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._numeric.search import bisect
 from jaxdp.dominating_pair.additive import Additive, full_shift
 from jaxdp.dominating_pair.base import Law, Support, law_on
-from jaxdp.dominating_pair.poisson import coin_renyi, log_mixed, mixed_slope
+from jaxdp.dominating_pair.poisson import Poisson, coin_renyi, log_mixed, mixed_slope
 from jaxdp.dominating_pair.sampled_moments import SampledPair, sampled_largest
 from jaxdp.noise.base import Noise, expanded, mirrored_log_delta
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.nodes import of_law, reach_of
+from jaxdp.noise.nodes import of_law
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
+
+
+class SymmetricSample(SampledPair):
+    """A sample of additive noise that is its own exchange, with losses up to `_largest`."""
+
+    noise: Noise
+    shift: Reals
+
+    @property
+    @abc.abstractmethod
+    def _largest(self) -> Reals: ...
+
+    @property
+    def _whole(self) -> Additive:
+        return Additive(self.noise, self.shift)
+
+    def support(self) -> Support:
+        """The largest loss of the noise, sampled; no loss is infinite."""
+        largest, _ = xp.broadcast_arrays(self._largest, self._q + self.shift)
+        return Support(largest, xp.full_like(largest, -xp.inf))
+
+    def reversed(self) -> SymmetricSample:
+        """The same pair: the noise is symmetric."""
+        return self
+
+    def _removed(self) -> Poisson:
+        return Poisson(self._whole, self._q, 0.0)
 
 
 @final
 @pytree
-class Replaced(SampledPair):
+class Replaced(SymmetricSample):
     """(1 - q) g(x) + q g(x - shift) against (1 - q) g(x) + q g(x + shift), log-concave g.
 
     It dominates all contributions of this size or less. Among the tests with the same probability
@@ -68,24 +97,11 @@ class Replaced(SampledPair):
         loss, log_density, slope = ahead - behind, at_x + ahead, up - down
         return law_on(nodes, loss, log_density, slope, support.log_infinite, support.largest)
 
-    def support(self) -> Support:
-        """The largest loss of the noise, sampled; no loss is infinite."""
-        largest, _ = xp.broadcast_arrays(self._largest, self._q + self.shift)
-        return Support(largest, xp.full_like(largest, -xp.inf))
-
     def singularities(self) -> Singularities:
         """Smooth for a Gaussian."""
         if isinstance(self.noise, Gaussian):
             return Smooth()
         return Kinks((xp.full_like(self.shift + self.sampling_prob, xp.nan),))
-
-    def reversed(self) -> Replaced:
-        """The same pair: the noise is symmetric."""
-        return self
-
-    @property
-    def _whole(self) -> Additive:
-        return Additive(self.noise, self.shift)
 
     @property
     def _q(self) -> Reals:
@@ -95,23 +111,17 @@ class Replaced(SampledPair):
     def _largest(self) -> Reals:
         return replaced_largest(self.noise.pure_epsilon(self.shift), self._q)
 
-    def _last(self, log_left_out: Reals) -> tuple[Reals, Reals]:
-        reach = reach_of(self.noise)
-        last_loss = self.noise.log_density(reach) - self.noise.log_density(reach + self.shift)
-        return last_loss, log_left_out
+    def _log_tail(self, removed: Reals, order: Reals) -> Reals:
+        """Q is at least (1 - q) g(x)."""
+        return removed - (order - 1.0) * log1m(self._q)
 
-    def _beyond(self, tail: Reals, order: Reals, log_left_out: Reals) -> Reals:
-        """The same against Q, which is at least (1 - q) g(x)."""
-        return tail - (order - 1.0) * log1m(self._q)
-
-    def _renyi_bound(self, order: Reals) -> Reals:
+    def _renyi_bound(self, removed: Callable[[Reals], Reals], order: Reals) -> Reals:
         """`coin_renyi` of the whole release at twice the shift.
 
         If smaller, as Q >= (1 - q) g(x), the divergence of "remove" plus -log(1 - q).
         """
         convex = coin_renyi(self.noise.renyi(2.0 * self.shift, order), order, self._q)
-        removed = self._renyi_removed(order) - log1m(self._q)
-        return xp.minimum(convex, round_up(removed, 4))
+        return xp.minimum(convex, round_up(removed(order) - log1m(self._q), 4))
 
 
 def require_log_concave(noise: Noise) -> None:
@@ -142,10 +152,7 @@ def replaced_log_delta(noise: Noise, sampling_prob: Reals, shift: Reals, epsilon
     """
     arguments = noise, sampling_prob, shift, epsilon
     shape = xp.broadcast_shapes(*(xp.shape(x) for x in jax.tree.leaves(arguments)))
-    # Without the barrier, XLA's rewrites of broadcast operands do not end.
-    noise, q, shift, epsilon = lax.optimization_barrier(
-        jax.tree.map(lambda x: xp.broadcast_to(x, shape), arguments)
-    )
+    noise, q, shift, epsilon = jax.tree.map(lambda x: xp.broadcast_to(x, shape), arguments)
     size = xp.abs(epsilon)
     convex = round_up(noise.log_delta(2.0 * shift, size) + xp.log(q), 4)
     tails = _tails(noise, shift, q, size)
@@ -175,10 +182,10 @@ def _tails(noise: Noise, shift: Reals, q: Reals, epsilon: Reals) -> Reals:
     low, high = (xp.full_like(epsilon, end) for end in _LOG_REACH)
     high = bisect(is_below, low, high)[1]
     # delta is stationary in t, so the error of t does not matter.
-    t = lax.stop_gradient(xp.where(epsilon == 0, 0.0, width * xp.exp(high)))
+    t = xp.where(epsilon == 0, 0.0, width * xp.exp(high))
     near, centre, far = (noise.log_survival(t + side * shift) for side in (-1.0, 0.0, 1.0))
     loss = noise.log_density(t - shift) - noise.log_density(t + shift)
-    loss, largest = lax.stop_gradient(xp.maximum(loss, epsilon)), noise.pure_epsilon(2.0 * shift)
+    loss, largest = xp.maximum(loss, epsilon), noise.pure_epsilon(2.0 * shift)
     ended = loss >= largest * (1.0 - 8.0 * ULP)
     gained = xp.exp(noise.log_delta(2.0 * shift, xp.where(ended, 0.0, loss)) - near)
     gained, loss = xp.where(ended, 0.0, gained), xp.where(ended, largest, loss)

@@ -10,8 +10,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dominating_pair.base import Mixture
-from jaxdp.dominating_pair.gaussian_mixture import MixturePair, stacked
-from jaxdp.dominating_pair.mixture_profile import Sides
+from jaxdp.dominating_pair.gaussian_mixture import MixturePair, Sides, stacked
 from jaxdp.noise.base import ratio_of
 from jaxdp.noise.gaussian import Gaussian
 

@@ -1,10 +1,9 @@
 """Moments and delta of a Poisson-sampled release from those of the whole release.
 
 Under Q the ratio of a Poisson sample is 1 - q + q e^u, u the loss of the whole release. For an
-integer order a, its a-th moment is sum_k C(a, k) (1 - q)^(a - k) q^k E[e^(k u)]. For any order a =
-j m with integer j, Minkowski's inequality in L^m bounds it by the m-th power of sum_k C(j, k) (1 -
-q)^(j - k) q^k E[e^(k m u)]^(1 / m). The bound is exact at m = 1; at j = 1 it is the triangle
-inequality.
+integer order a, its a-th moment is sum_k C(a, k) (1 - q)^(a - k) q^k E[e^(k u)]. The log of the
+moment is convex in the order, so that between two integers it is at most its chord. By the triangle
+inequality it is at most a log(1 - q + q E[e^(a u)]^(1 / a)) at every order.
 
 Source: Mironov, Talwar & Zhang 2019 (arXiv:1908.10530), section 3.3, for integer orders; else ours.
 """
@@ -13,141 +12,96 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from functools import partial
+from typing import cast
 
+import jax
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
-from jaxdp._core.namespace import lax, logsumexp, xp
+from jaxdp._core.namespace import logsumexp, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log1p, log_probability, round_up
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.moments import renyi_of_law
+from jaxdp.dominating_pair.base import (
+    RESOLVED,
+    DominatingPair,
+    nodal_divergence,
+    renyi_of_law,
+)
 from jaxdp.noise.base import expanded
 from jaxdp.noise.nodes import along_last
 
 # Largest integer order with its own sum. chosen: accountants use no higher one
 WHOLE_TERMS = 1024
-# Largest j of other orders. measured: with 30, log moments are 4 % too large; 128 halve the error
-TERMS = 64
-# Orders beyond the terms' for Chernoff bounds of a tail, over the order. derived: nodes of a noise
-# of `scale` sensitivities end at an order of about 25 scale
-_TILTS = np.concatenate([[1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0], 10.0 ** np.arange(1.0, 7.1, 0.5)])
 # Order - 1 of the order that bounds order 1. chosen: K / s keeps all digits
 NEXT_ORDER = 2.0**-30
 # log k! of 0 <= k <= WHOLE_TERMS. derived
 _LOG_FACTORIALS = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1.0, WHOLE_TERMS + 1.0)))])
-# Largest order in products. chosen: the product of two does not overflow
-_LARGEST_ORDER = 1e150
-
-# Renyi divergence of the whole release, for orders above 1 along a new last axis.
-Divergence = Callable[[Reals], Reals]
 
 
-class _Expansion(NamedTuple):
-    """Binomial weights, along a last axis k = 0, 1, ..., of the order j m with `stretch` m."""
-
-    k: Reals
-    log_weight: Reals
-    error: Reals  # error of log_weight
-    stretch: Reals  # with the last axis
-
-    def log_sum(self, log_norm: Reals) -> Reals:
-        """log of the sum of weight_k e^log_norm_k, rounded up."""
-        # A term without weight contributes 0 also with an infinite moment.
-        absent = self.log_weight == -xp.inf
-        exponent = xp.where(absent, -xp.inf, self.log_weight + log_norm)
-        size = xp.where(xp.isfinite(exponent), xp.abs(exponent), 0.0)
-        # The error is infinite there: q is 0 or 1.
-        error = xp.where(absent, 0.0, self.error)
-        exponent = exponent + lax.stop_gradient(error + 8.0 * ULP * (1.0 + size))
-        return logsumexp(exponent, axis=-1)
-
-
-def sampled_renyi(renyi: Divergence, order: Reals, q: Reals) -> Reals:
+def sampled_renyi(log_norms: Reals, of_whole: Reals, order: Reals, q: Reals) -> Reals:
     """Upper bound on the divergence of (1 - q) Q + q P from Q of an order >= 1; 0 at q = 0.
 
-    Up to `WHOLE_TERMS` it is the exact divergence of the next integer order. Beyond, it is close if
-    the moment is dominated by samples that all miss or all hold the record.
+    `log_norms` are log E[e^(k u)] under Q of 0 <= k <= `WHOLE_TERMS` along a last axis, and
+    `of_whole` is the divergence of P from Q of the order. The bound is exact at integers up to
+    `WHOLE_TERMS`. Beyond, it is close if the moment is dominated by samples that all miss or all
+    hold the record.
     """
-    stretched = triangle_renyi(renyi, order, q, TERMS)
-    ceiling = xp.clip(xp.ceil(order), 2.0, WHOLE_TERMS)
-    exact = _log_moment(renyi, _expansion(ceiling, q, WHOLE_TERMS, whole=True)) / (ceiling - 1.0)
-    return xp.where(order <= WHOLE_TERMS, xp.minimum(exact, stretched), stretched)
-
-
-def triangle_renyi(renyi: Divergence, order: Reals, q: Reals, terms: int = 1) -> Reals:
-    """Upper bound on the same divergence by Minkowski's inequality, with `terms` terms."""
     order = xp.maximum(order, 1.0 + NEXT_ORDER)
-    return _log_moment(renyi, _expansion(order, q, terms)) / (order - 1.0)
+    chord = _chord(lambda order: _log_moment(log_norms, order, q), order) / (order - 1.0)
+    return xp.minimum(chord, triangle_renyi(of_whole, order, q))
 
 
-def log_moment_beyond(
-    renyi: Divergence, order: Reals, last_loss: Reals, q: Reals, log_left_out: Reals
-) -> Reals:
-    """log of a bound on E[(1 - q + q e^u)^order; u > c] under Q, c = `last_loss`.
-
-    Every term of the sum is bounded by Chernoff at the best order b >= its own: E[e^(k u); u > c]
-    <= E[e^(b u)] e^((k - b) c). P and Q have a probability of at most e^log_left_out there.
-    """
-    expansion = _expansion(order, q, TERMS)
-    own_orders = expansion.k * expansion.stretch
-    tilts = xp.minimum(order, _LARGEST_ORDER)[..., None] * along_last(_TILTS, order.ndim)
-    orders = xp.concatenate([own_orders, tilts], axis=-1)
-    steps, log_moment = orders * last_loss[..., None], _log_moment_of_whole(renyi, orders)
-    size = lax.stop_gradient(xp.abs(log_moment) + xp.abs(steps))
-    tilted = log_moment - steps + 8.0 * ULP * size
-    tilted = xp.where(xp.isnan(tilted), xp.inf, tilted)
-    log_bound = lax.cummin(tilted, axis=tilted.ndim - 1, reverse=True)[..., : TERMS + 1]
-    tail = log_bound + steps[..., : TERMS + 1]
-    tail = xp.where(own_orders <= 1.0, xp.minimum(tail, log_left_out[..., None]), tail)
-    return expansion.stretch[..., 0] * expansion.log_sum(tail / expansion.stretch)
+def _chord(log_moment: Callable[[Reals], Reals], order: Reals) -> Reals:
+    """The chord between both integers beside an order, of a function that is convex."""
+    low = xp.clip(xp.floor(order), 1.0, WHOLE_TERMS - 1.0)
+    part = order - low
+    # An infinite moment without a share in the chord does not count.
+    below = xp.where(part < 1, (1.0 - part) * log_moment(low), 0.0)
+    above = xp.where(part > 0, part * log_moment(low + 1.0), 0.0)
+    return xp.where(order <= WHOLE_TERMS, below + above, xp.inf)
 
 
-def _expansion(order: Reals, q: Reals, terms: int, *, whole: bool = False) -> _Expansion:
-    order, q = xp.minimum(order, _LARGEST_ORDER)[..., None], q[..., None]
-    j = order if whole else xp.clip(xp.floor(order), 1.0, terms)
-    stretch = xp.ones((1,) * order.ndim) if whole else order / j
-    k = along_last(np.arange(terms + 1.0), order.ndim - 1)
-    inside = k <= j
-    n_misses = xp.where(inside, j - k, 0.0)
+def triangle_renyi(of_whole: Reals, order: Reals, q: Reals) -> Reals:
+    """Upper bound on the same divergence from the whole release's, by the triangle inequality."""
+    order = xp.maximum(order, 1.0 + NEXT_ORDER)
+    log_norm, log_q = of_whole * ((order - 1.0) / order), log_probability(q)
+    size = 1.0 + xp.abs(log_norm) + xp.abs(xp.where(q > 0, log_q, 0.0))
+    log_rise = log_q + log_norm + log1mexp(log_norm) + 8.0 * ULP * size
+    rise = xp.where(q == 0, 0.0, xp.logaddexp(0.0, log_rise))
+    return (order / (order - 1.0)) * rise
+
+
+def _log_moment(log_norm: Reals, order: Reals, q: Reals) -> Reals:
+    """log(1 + sum_k weight_k (E[e^(k u)] - 1)) of an integer order; terms of k = 0, 1 are 0."""
+    order, q = order[..., None], q[..., None]
+    k = along_last(np.arange(WHOLE_TERMS + 1.0), order.ndim - 1)
+    inside = k <= order
+    n_misses = xp.where(inside, order - k, 0.0)
     # 0 log 0 is 0 here.
     hits = k * xp.log(xp.where(q == 0, 1.0, q))
     hits = xp.where((k > 0) & (q == 0), -xp.inf, hits)
     misses = n_misses * log1m(xp.where(q == 1, 0.0, q))
     misses = xp.where((n_misses > 0) & (q == 1), -xp.inf, misses)
-    of_whole, of_missed = (xp.take(_LOG_FACTORIALS, x.astype(int)) for x in (j, n_misses))
-    log_binomial = of_whole - of_missed - along_last(_LOG_FACTORIALS[: terms + 1], order.ndim - 1)
+    of_all, of_missed = (xp.take(_LOG_FACTORIALS, x.astype(int)) for x in (order, n_misses))
+    log_binomial = of_all - of_missed - along_last(_LOG_FACTORIALS, order.ndim - 1)
     log_weight = xp.where(inside, log_binomial + hits + misses, -xp.inf)
-    return _Expansion(k, log_weight, 8.0 * ULP * (of_whole - hits - misses), stretch)
-
-
-def _log_moment(renyi: Divergence, expansion: _Expansion) -> Reals:
-    """m log(1 + sum_k weight_k (E[e^(k m u)]^(1 / m) - 1)); terms of k = 0 and k m = 1 are 0."""
-    log_norm = _log_moment_of_whole(renyi, expansion.k * expansion.stretch) / expansion.stretch
     positive = log_norm > 0
     excess = log1mexp(xp.where(positive, log_norm, 1.0)) * (1.0 - 8.0 * ULP)
     excess = xp.where(positive, excess, xp.where(log_norm <= 0, -xp.inf, xp.nan))
-    log_sum = expansion.log_sum(log_norm + excess)
-    gain = log1p(xp.exp(-xp.abs(log_sum)))
-    return expansion.stretch[..., 0] * (xp.maximum(log_sum, 0.0) + gain)
-
-
-def _log_moment_of_whole(renyi: Divergence, order: Reals) -> Reals:
-    """log E[e^(a u)] under Q; 0 for the orders 0 and 1."""
-    higher = order > 1.0
-    safe = xp.where(higher, order, 2.0)
-    return xp.where(higher, (safe - 1.0) * renyi(safe), 0.0)
+    # A term without weight contributes 0 also with an infinite moment.
+    absent = log_weight == -xp.inf
+    exponent = xp.where(absent, -xp.inf, log_weight + log_norm + excess)
+    size = xp.where(xp.isfinite(exponent), xp.abs(exponent), 0.0)
+    error = xp.where(absent, 0.0, of_all - hits - misses)
+    log_sum = logsumexp(exponent + 8.0 * ULP * (1.0 + size + error), axis=-1)
+    return xp.maximum(log_sum, 0.0) + log1p(xp.exp(-xp.abs(log_sum)))
 
 
 class SampledPair(DominatingPair):
-    """A release that uses a record with probability `_q`: Renyi divergences from `_whole`'s.
-
-    `_last` is the largest loss of the whole release at a node, and log of the probability beyond;
-    `_beyond` makes a bound on the log of the moment beyond the nodes from `log_moment_beyond`.
-    """
+    """A release that uses a record with probability `_q`: Renyi divergences from `_whole`'s."""
 
     _moves = 1.0  # distance between the means of P and Q, over the whole release's
 
@@ -159,23 +113,42 @@ class SampledPair(DominatingPair):
     @abc.abstractmethod
     def _q(self) -> Reals: ...
 
-    @property
     @abc.abstractmethod
-    def _largest(self) -> Reals: ...
+    def _renyi_bound(self, removed: Callable[[Reals], Reals], order: Reals) -> Reals:
+        """A bound from the whole release, and from a bound `removed` for "remove"."""
 
     @abc.abstractmethod
-    def _renyi_bound(self, order: Reals) -> Reals: ...
+    def _removed(self) -> DominatingPair:
+        """The pair of a record that is removed."""
 
     @abc.abstractmethod
-    def _last(self, log_left_out: Reals) -> tuple[Reals, Reals]: ...
-
-    @abc.abstractmethod
-    def _beyond(self, tail: Reals, order: Reals, log_left_out: Reals) -> Reals: ...
+    def _log_tail(self, removed: Reals, order: Reals) -> Reals:
+        """log of a bound on the moment beyond the nodes, from that of `_removed`."""
 
     def renyi(self, order: ArrayLike) -> Reals:
-        """Renyi divergence from nodes and `log_left_out`, or a bound from the whole release."""
-        beyond = self._log_moment_left_out if isinstance(self._whole, Additive) else None
-        return renyi_of_law(self, order, self._renyi_bound, beyond)
+        """Renyi divergence from nodes, or a bound from the whole release."""
+        removed = self._renyi_removed()
+        bound, beyond = (partial(x, removed) for x in (self._renyi_bound, self._log_moment_beyond))
+        is_additive = isinstance(self._whole, Additive)
+        return renyi_of_law(self, order, bound, beyond if is_additive else None)
+
+    def _log_moment_beyond(self, removed: Callable[[Reals], Reals], order: Reals) -> Reals:
+        """log of a bound on the moment beyond the nodes, by that of "remove".
+
+        At integers this is the whole moment less that at the nodes; its log is convex.
+        """
+        law = self._removed().law()
+
+        def log_beyond(order: Reals) -> Reals:
+            excess = order - 1.0
+            nodal, error = nodal_divergence(law, order, 0.0)
+            whole = xp.expm1(excess * round_up(removed(order), 16))
+            beyond = whole - xp.expm1(excess * (nodal - error)) + 16.0 * ULP * whole
+            is_known = (whole < xp.inf) & (excess * error <= RESOLVED)
+            beyond = xp.where(is_known, xp.maximum(beyond, 0.0), xp.inf)
+            return xp.logaddexp(xp.log(beyond), law.log_left_out)
+
+        return self._log_tail(_chord(log_beyond, order), order)
 
     def mean_distance(self) -> Reals | None:
         """Largest distance between means under Gaussian noise."""
@@ -190,24 +163,20 @@ class SampledPair(DominatingPair):
         """log of the sampling probability, plus the whole release's own."""
         return log_probability(self._q) + self._whole.log_hit()
 
-    def _log_moment_left_out(self, order: Reals, log_left_out: Reals) -> Reals:
-        """log of a bound on the moment from outputs beyond the nodes."""
-        last_loss, left_out = self._last(log_left_out)
-        q, left_out = (xp.broadcast_to(x, order.shape) for x in (self._q, left_out))
-        tail = log_moment_beyond(self._renyi_of_whole, order, last_loss, q, left_out)
-        # At most the largest loss, if there is one.
-        largest = self._largest
-        log_bound = (order - 1.0) * largest + log_left_out
-        bounded = xp.where(largest < xp.inf, log_bound, xp.inf)
-        return xp.minimum(self._beyond(tail, order, left_out), bounded)
+    def _renyi_removed(self) -> Callable[[Reals], Reals]:
+        """Bounds on divergences of "remove" as a function of the order."""
+        whole = self._whole
+        if not isinstance(whole, Additive):  # many orders are expensive
+            return lambda order: triangle_renyi(whole.renyi(order), order, self._q)
+        k = along_last(np.arange(2.0, WHOLE_TERMS + 1.0), max(map(xp.ndim, jax.tree.leaves(self))))
+        higher = (k - 1.0) * cast(Additive, expanded(whole)).renyi(k)
+        log_norms = xp.concatenate([xp.zeros((*higher.shape[:-1], 2)), higher], axis=-1)
 
-    def _renyi_of_whole(self, order: Reals) -> Reals:
-        """Renyi divergences of the whole release, with orders along a new last axis."""
-        return cast(DominatingPair, expanded(self._whole)).renyi(order)
+        def bound(order: Reals) -> Reals:
+            q = xp.broadcast_to(self._q, order.shape)
+            return sampled_renyi(log_norms, whole.renyi(order), order, q)
 
-    def _renyi_removed(self, order: Reals) -> Reals:
-        """`sampled_renyi` of the whole release."""
-        return sampled_renyi(self._renyi_of_whole, order, xp.broadcast_to(self._q, order.shape))
+        return bound
 
 
 # epsilon above which e^-epsilon is negligible beside it. derived: half an ulp of 50
@@ -236,8 +205,7 @@ def sampled_log_delta(
 def _sampled_log_delta(
     pair: DominatingPair, sampling_prob: Reals, added: Reals, epsilon: Reals
 ) -> Reals:
-    # Without the barrier, XLA's rewrites of a long chain of constants do not end.
-    base = pair.log_delta(lax.optimization_barrier(xp.zeros(())))
+    base = pair.log_delta(xp.zeros(()))
     q, added, epsilon, base = xp.broadcast_arrays(sampling_prob, added, epsilon, base)
     add = added > 0
     safe_q = xp.where(q > 0, q, 1.0)
@@ -270,8 +238,6 @@ def _sampled_log_delta(
 
 def sampled_largest(largest: Reals, sampling_prob: Reals, added: Reals) -> Reals:
     """log(1 - q + q e^largest) removed, -log(1 - q + q e^-largest) added; rounded up."""
-    # Without the barrier, XLA's rewrites of a long chain of constants do not end.
-    largest = lax.optimization_barrier(largest)
     largest, q, added = xp.broadcast_arrays(largest, sampling_prob, added)
     large = largest > 30.0
     grown = log1p(q * xp.expm1(xp.where(large, 0.0, largest)))

@@ -11,7 +11,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.compilation import jitted
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.namespace import lax, shape_of, xp
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
@@ -262,15 +262,15 @@ def epsilon_of(log_delta: Callable[[Reals], Reals], delta: Reals) -> Reals:
     A delta that no epsilon goes below is met at the first one that reaches it, but for the rounding
     of both: 5 `rounding_slack`.
     """
-    shape = xp.broadcast_shapes(delta.shape, shape_of(log_delta, delta).shape)
-    delta = xp.broadcast_to(delta, shape)
+    at_end = log_delta(xp.minimum(delta, 0.0) + _LARGEST_EPSILON)
+    delta = xp.broadcast_to(delta, xp.broadcast_shapes(delta.shape, at_end.shape))
     # A zero known only at run time: XLA takes long chains of constants for a stuck rewrite.
     zero, slack = xp.minimum(delta, 0.0), rounding_slack(delta)
 
     def excess(epsilon: Reals) -> Reals:
         return excess_log_delta(log_delta(epsilon), delta)
 
-    excess_at_end = lax.stop_gradient(excess(zero + _LARGEST_EPSILON))
+    excess_at_end = lax.stop_gradient(excess_log_delta(at_end, delta))
     is_floor = xp.isfinite(slack) & (xp.abs(excess_at_end) <= 3.0 * slack)
     allowance = xp.where(is_floor, excess_at_end + 2.0 * slack, 0.0)
 

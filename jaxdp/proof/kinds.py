@@ -110,9 +110,8 @@ PAIRS: dict[str, Fields] = {
         "backward": _FLAG,
     },
     "Allocation": {
-        **dict.fromkeys(("centre", "width", "low", "step", "log_left_out"), REAL),
-        **dict.fromkeys(("log_density", "log_error"), REAL._replace(many=True)),
         "ratio": _SHIFT,
+        "steps": Numbers(1.0, 2.0**53, whole=True, static=True),
         "added": _FLAG,
     },
 }

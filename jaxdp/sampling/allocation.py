@@ -16,7 +16,7 @@ from jaxdp._core.neighbours import WITH_OR_WITHOUT, Relation
 from jaxdp._core.precision import opened
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals
-from jaxdp.dominating_pair.allocation import allocation
+from jaxdp.dominating_pair.allocation import Allocation
 from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import (
@@ -75,7 +75,7 @@ class RandomAllocation(Scheme):
         del relation, group_size
         ratio = _ratio(noise, sensitivity)
         sizes = self._blocks()
-        return tuple((allocation(ratio, size), sizes.count(size)) for size in dict.fromkeys(sizes))
+        return tuple((Allocation(ratio, size), sizes.count(size)) for size in dict.fromkeys(sizes))
 
     def _blocks(self) -> list[int]:
         """The numbers of steps of the blocks, the longer ones first."""
@@ -158,7 +158,7 @@ class BallsInBins(Scheme):
         """One pair; see `Scheme.pairs`."""
         del relation, group_size
         ratio = _ratio(noise, sensitivity) * xp.sqrt(self.epochs) * (1.0 + 2.0**-51)
-        return ((allocation(ratio, self.steps), 1),)
+        return ((Allocation(ratio, self.steps), 1),)
 
     @property
     def rate(self) -> Reals:

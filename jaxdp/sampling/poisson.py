@@ -165,7 +165,7 @@ def _binomial_group(
     shares = tuple(log_share(k) for k in range(size + 1))
     if not replaced:
         return SampledGroup(noise, sensitivity, shares)
-    return GaussianMixture.of_logs(means, shares, noise.scale, means, shares)
+    return GaussianMixture.from_fields(means, shares, means, shares, noise.scale)
 
 
 @opened()

@@ -161,7 +161,7 @@ def zeroed_in_full_batch(noise: Noise, sensitivity: Reals, rate: Reals) -> Gauss
     log_rate = xp.where(rate > 0, xp.log(xp.where(rate > 0, rate, 1.0)), -xp.inf)
     logs = xp.log1p(-rate), log_rate
     up, down = (zero, 2.0 * sensitivity), (zero, sensitivity)
-    return GaussianMixture.of_logs(up, logs, noise.scale, down, logs)
+    return GaussianMixture.from_fields(up, logs, down, logs, noise.scale)
 
 
 @opened()

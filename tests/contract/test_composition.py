@@ -4,7 +4,6 @@ Values are compared with those that an earlier engine froze, within both stated 
 compiles for seconds: some of them stand for all in the default suite.
 """
 
-import freeze_engine
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -281,23 +280,3 @@ def test_the_moment_of_a_sampled_gaussian_moves_with_its_ratio(ratio, q, order):
 @pytest.mark.parametrize(("power", "scale", "order"), [(1.5, 0.5, 1.1), (5.0, 1.5, 3.0)])
 def test_the_divergence_of_subbotin_noise_moves_with_its_middle(power, scale, order):
     check(lambda at: dp.Subbotin(at["scale"], power).renyi(1.0, order), {"scale": scale})
-
-
-class Bent:
-    """A loss whose log delta is x^2, and steeper from 1 + 1e-3 on."""
-
-    def __init__(self, x):
-        self.x = np.asarray(x)
-
-    def log_delta(self, _):
-        return self.x**2 + 5.0 * np.maximum(self.x - 1.001, 0.0)
-
-    def log_delta_error(self, _):
-        return np.full(self.x.shape, 1e-13)
-
-
-def test_a_frozen_slope_is_that_between_two_kinks(monkeypatch):
-    monkeypatch.setitem(freeze_engine.KINDS, "bent", Bent)
-    found = freeze_engine.derivative("bent", {"x": 1.0}, "x", 0.5)
-    assert found["value"] == pytest.approx(2.0, abs=1e-8)
-    assert found["error"] < 1e-8

@@ -125,18 +125,6 @@ def test_compositions_lie_in_their_brackets(name):
     assert float((30 * SCHEMES[name](1.3 * MULTIPLIER)).log_delta(epsilon)) < value
 
 
-@pytest.mark.parametrize("name", ["fixed", pytest.param("allocation", marks=pytest.mark.long)])
-def test_a_mechanism_says_what_its_loss_says(name):
-    scheme = {
-        "fixed": S.WithoutReplacement(20, 1000),
-        "allocation": S.RandomAllocation(50),
-    }[name]
-    mechanism = dp.Mechanism(dp.Gaussian(MULTIPLIER), 1.0, sampling=scheme, relation="add_remove")
-    delta = float(mechanism.delta(0.5))
-    assert delta == pytest.approx(float(dp.privacy_loss(mechanism).delta(0.5)), rel=1e-9)
-    assert float(mechanism.epsilon(delta)) == pytest.approx(0.5, rel=1e-7)
-
-
 def test_the_short_form_is_poisson():
     short = dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.1, "add_remove")
     named = dp.Mechanism(dp.Gaussian(1.0), 1.0, sampling=S.Poisson(0.1), relation="add_remove")

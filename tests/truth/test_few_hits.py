@@ -37,7 +37,7 @@ def removed(noise, q, steps=1):
 
 def batch(loss, values):
     terms = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], len(values), 0), loss.terms)
-    return Batch.of_concrete(terms, np.asarray(values, float))
+    return Batch(terms, np.asarray(values, float))
 
 
 def bracket(question, loss, values):

@@ -86,23 +86,6 @@ def test_different_losses():
     check_inside(mixed, 1.0, mixed.log_delta(1.0), 5e-5)
 
 
-def test_lattices_and_steps():
-    """Three staircases of three atoms each: the truth is a sum of seven terms."""
-    noise = dp.Staircase(0.5, 1.0, 0.4)
-    one = {e: float(noise.delta(1.0, e)) for e in (-0.5, 0.0)}
-    p_top = one[0.0] / -np.expm1(-0.5)
-    p_low = p_top * np.exp(-0.5)
-    masses = np.array([p_low, 1 - p_low - p_top, p_top])
-    sums = np.convolve(np.convolve(masses, masses), masses)
-    losses = np.linspace(-1.5, 1.5, 7)
-    for epsilon in (0.2, 1.0):
-        truth = np.sum(sums * np.maximum(-np.expm1(epsilon - losses), 0))
-        lower, upper = (3 * loss_of(noise)).bounds(epsilon, points=POINTS)
-        assert lower <= truth * (1 + 1e-12)
-        assert truth <= upper * (1 + 1e-12)
-        assert upper - lower < 0.02 * truth
-
-
 @pytest.mark.long
 @settings(deadline=None, max_examples=8)
 @given(
@@ -161,27 +144,6 @@ def test_nothing_known_and_traced_bad_input():
     assert np.all(np.isnan(jax.jit(lambda e: ten.bounds(e, points=POINTS))(np.nan)))
     bad = jax.jit(lambda s: (3 * loss_of(dp.Laplace(s))).bounds(1.0, points=POINTS))(-1.0)
     assert np.all(np.isnan(bad))
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
-        100 * dp.privacy_loss(dp.PureDP(0.1)),
-        pytest.param(
-            dp.privacy_loss(dp.PureDP(0.1)) + dp.privacy_loss(dp.PureDP(0.3)),
-            marks=pytest.mark.long,
-        ),
-        pytest.param(
-            3 * loss_of(dp.Staircase(0.5, 1.0, dp.optimal.staircase_split(0.5))),
-            marks=pytest.mark.long,
-        ),
-    ],
-)
-def test_atoms_alone(loss):
-    """Where no density pays what a chord is too high, debts travel to the next atom."""
-    lower, upper = loss.bounds(0.3)
-    assert lower <= loss.delta(0.3) <= upper
-    assert upper - lower < 1e-3 * upper
 
 
 def test_infinite_losses():

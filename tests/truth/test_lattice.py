@@ -2,7 +2,6 @@
 
 import math
 
-import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
@@ -204,24 +203,6 @@ def test_wide_discrete_gaussians_are_nearly_gaussian():
     excess = loss.log_delta(epsilon) - smooth.log_delta(epsilon)
     assert bool(jnp.all((excess > -1e-6) & (excess <= loss.log_delta_error(epsilon) + 1e-6)))
     assert bool(jnp.all(excess < 0.1))
-
-
-@pytest.mark.long
-def test_derivatives_between_atoms():
-    """The period moves with the unit, and all points of the line with it."""
-
-    def log_delta(x, epsilon, others):
-        together = 7 * dp.privacy_loss(dp.PureDP(x)) + others * dp.privacy_loss(dp.PureDP(2 * x))
-        return together.log_delta(epsilon)
-
-    slopes = jax.jit(jax.grad(log_delta, (0, 1)))
-    h = 1e-6
-    for x, epsilon, others in ((0.5, 1.3, 0.0), (0.5, 1.3, 3.0), (0.123, 0.1, 0.0)):
-        numeric = (
-            (log_delta(x + h, epsilon, others) - log_delta(x - h, epsilon, others)) / (2 * h),
-            (log_delta(x, epsilon + h, others) - log_delta(x, epsilon - h, others)) / (2 * h),
-        )
-        np.testing.assert_allclose(slopes(x, epsilon, others), numeric, rtol=1e-6)
 
 
 def test_no_common_unit_is_still_a_bound():

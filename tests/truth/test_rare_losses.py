@@ -58,7 +58,7 @@ def truth(sure, large, epsilon):
 
 def batch(loss, values):
     terms = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], len(values), 0), loss.terms)
-    return Batch.of_concrete(terms, np.asarray(values, float))
+    return Batch(terms, np.asarray(values, float))
 
 
 def bracket(question, loss, values):

@@ -81,19 +81,6 @@ def test_sampling_everything_is_no_sampling():
     np.testing.assert_allclose(replaced.delta(1.0), 0.50986166005467, rtol=1e-13)
 
 
-@pytest.mark.long
-def test_epsilon_meets_delta_as_reported():
-    scale = jnp.array([0.7, 1.0, 2.0])[:, None]
-    release = dp.Mechanism(dp.Gaussian(scale), 1.0, 0.02, "add_remove")
-    total = 1000 * dp.privacy_loss(release)
-    delta = jnp.array([[1e-3, 1e-6, 1e-30, 1e-300]])
-    epsilon = total.epsilon(delta)
-    gap = total.log_delta(epsilon) - jnp.log(delta)
-    # Of two brackets; far out they are wide.
-    assert bool(jnp.all((gap <= 1e-7) & (gap > jnp.array([[-1e-8, -1e-8, -1e-6, -1e-2]]))))
-    assert bool(jnp.all(jnp.diff(epsilon, axis=1) > 0) & jnp.all(jnp.diff(epsilon, axis=0) < 0))
-
-
 # Every one takes a second or two.
 @settings(max_examples=10)
 @given(
@@ -218,18 +205,6 @@ def test_a_batch_in_which_all_records_take_part(relation):
     value = (3 * dp.privacy_loss(sampled)).log_delta(epsilon)
     truth = dp.Gaussian(scale / np.sqrt(3.0)).log_delta(1.0, epsilon)
     assert bool(jnp.all((value >= truth - 1e-13) & (value < truth + 1e-9)))
-
-
-@pytest.mark.long
-def test_one_rare_large_loss_decides():
-    """Log deltas by convolutions on a grid; 1e5 steps, .1 expected samples."""
-    sigma, q = np.array([0.7, 0.7, 0.7, 0.5]), np.full(4, 1e-6)
-    epsilon = np.array([2.0, 1.0, 0.1, 4.0])
-    truth = np.array([-60.255486, -51.0796772, -34.34, -38.1179798])
-    found = 1e5 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(sigma), 1.0, q, "remove"))
-    excess = np.asarray(found.log_delta(epsilon)) - truth
-    assert np.all(excess > -0.01)
-    assert np.all(excess < [0.15, 0.1, 0.2, 0.1])
 
 
 @pytest.mark.parametrize(("q", "steps"), [(1e-8, 1000.0), (1e-3, 10.0)])

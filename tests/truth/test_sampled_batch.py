@@ -129,21 +129,6 @@ def test_far_away_nothing_is_claimed_below():
     assert least_log_delta(loss, 1.0) <= loss.log_delta(1.0) < -1e4
 
 
-@pytest.mark.long
-def test_derivatives_forward_reverse_and_by_differences():
-    def ask(x):
-        return training(x[0], x[1], 1000.0).epsilon(x[2])
-
-    at = jnp.asarray([1.1, 0.01, 1e-6])
-    forward, reverse = jax.jacfwd(ask)(at), jax.grad(ask)(at)
-    steps = 1e-4 * at
-    for i in range(3):
-        move = jnp.zeros(3).at[i].set(steps[i])
-        difference = (ask(at + move) - ask(at - move)) / (2 * steps[i])
-        np.testing.assert_allclose(forward[i], difference, rtol=2e-6)
-    np.testing.assert_allclose(forward, reverse, rtol=1e-12)
-
-
 def test_single_releases_beside_many_are_calibrated():
     """One release is asked of its profile, so that the kernel sees a part of the lanes."""
     counts = jnp.array([1.0, 1000.0, 1.0, 50.0])
@@ -154,19 +139,6 @@ def test_single_releases_beside_many_are_calibrated():
     ]
     np.testing.assert_allclose(least[:2], alone, rtol=2e-6)
     assert least[0] == least[2] < least[3] < least[1]
-
-
-SCHEMES = {
-    "truncated": {"sampling": dp.sampling.TruncatedPoisson(0.01, 112, 10_000)},
-    "group": {"sampling": dp.sampling.Poisson(0.004), "group_size": 3},
-    "fixed": {"sampling": dp.sampling.WithoutReplacement(40, 10_000), "group_size": 2},
-    "large_group": {"sampling": dp.sampling.Poisson(0.002), "group_size": 32},
-}
-
-
-def scheme_training(name, sigma, steps, relation="add_remove"):
-    mechanism = dp.Mechanism(dp.Gaussian(sigma), 1.0, relation=relation, **SCHEMES[name])
-    return steps * dp.privacy_loss(mechanism)
 
 
 # Of the frozen values' sizes: both directions, by an oracle that shares nothing with the library.
@@ -195,26 +167,6 @@ def test_noise_that_hides_nothing_is_told_by_hits_alone():
     epsilon = training(np.full(1, 0.02), 0.01, 10.0, "add").epsilon(1e-6)
     largest = -10 * np.log1p(-0.01)
     np.testing.assert_allclose(epsilon, largest + np.log1p(-1e-6), rtol=1e-8)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", SCHEMES)
-def test_slopes_of_schemes(name):
-    """In the noise and the number of steps, within a trace, mapped: those of differences.
-
-    Each compiles for 15 s and more. By default mechanisms' epsilons and compositions' deltas move.
-    """
-
-    def epsilon(sigma, steps):
-        return scheme_training(name, sigma, steps).epsilon(1e-6)
-
-    at = 1.3, 700.0
-    slopes = jax.jit(jax.vmap(jax.grad(epsilon, (0, 1))))(*(jnp.full(3, x) for x in at))
-    for i, step in ((0, 1e-3), (1, 1.0)):
-        moved = [[x + side * step * (j == i) for j, x in enumerate(at)] for side in (-2, -1, 1, 2)]
-        each = np.asarray(epsilon(*map(np.asarray, zip(*moved, strict=True))))
-        differences = (each[0] - 8 * each[1] + 8 * each[2] - each[3]) / (12 * step)
-        np.testing.assert_allclose(slopes[i], differences, rtol=2e-5 if i == 0 else 1e-3)
 
 
 @pytest.mark.long

@@ -172,7 +172,7 @@ def _lower(terms: Terms, epsilon: Reals) -> Reals:
 def _log_sum(terms: Terms, log_of: Callable[[Any], Reals]) -> Reals:
     """log of the sum of number times e^log_of(pair) over all releases (..., lanes)."""
     # A user's own pair answers with arrays of JAX, which would compile all that follows.
-    own = [(x.count, np.asarray(log_of(x.pair.prepared()))) for x in terms]
+    own = [(x.count, np.asarray(log_of(x.pair))) for x in terms]
     each = [xp.where(n == 0, -xp.inf, log + xp.log(n)) for n, log in own]
     return logsumexp(xp.concatenate(each, -1), axis=-1)
 

@@ -69,6 +69,8 @@ def test_edges_of_the_curve():
         assert not jax.jit(lambda e: dp.ExponentialMechanism(e).zcdp().rho)(bad) <= 1e300
     with pytest.raises(ValueError, match="order must lie in"):
         dp.ExponentialMechanism(1.0).renyi(0.5)
+    with pytest.raises(ValueError, match="epsilon must lie in"):
+        dp.ExponentialMechanism(-1.0)
 
 
 @pytest.mark.parametrize(("bound", "count", "delta"), [(0.05, 400, 1e-6), (1.0, 2, 1e-3)])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from references import expected, records
 
 import jaxdp as dp
-from jaxdp._core.pytree import is_record
 
 pytestmark = pytest.mark.float64
 
@@ -252,10 +251,3 @@ def test_order_one_bounds_the_tradeoff_alone():
     both = dp.RDP([1.0, 2.0], [0.5, 1.0])
     assert both.log_delta(3.0) == dp.RDP(2.0, 1.0).log_delta(3.0)
     assert both.tradeoff(0.2) >= fnr
-
-
-def test_a_prepared_allocation_is_a_record():
-    """What is no record counts as concrete: its members left the trace around them."""
-    scheme = dp.sampling.RandomAllocation(3)
-    mechanism = dp.Mechanism(dp.Gaussian(1.5), 1.0, sampling=scheme, relation="add_remove")
-    assert is_record(dp.privacy_loss(mechanism).terms[0].pair.prepared())
