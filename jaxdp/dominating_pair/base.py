@@ -113,7 +113,8 @@ class DominatingPair(abc.ABC):
     def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of P from Q of an order >= 1; the largest loss at infinity.
 
-        By default from the nodes of the law, and the largest loss where they do not resolve it.
+        By default from the nodes of the law, and the largest loss where they do not resolve it or
+        losses have no bound.
         """
         largest = self.support().largest
         return renyi_of_law(self, order, lambda order: largest + 0.0 * order)
