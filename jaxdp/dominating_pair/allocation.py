@@ -109,7 +109,9 @@ class Allocation(DominatingPair):
         for one in np.unique(ratio[~np.isnan(ratio)]):
             at = ratio == one
             with kernel():
-                found[at] = _log_deltas(_lane_of(one, self.steps), epsilon[at], added[at] > 0)
+                found[at] = _log_deltas(
+                    _lane_of(float(one), self.steps), epsilon[at], added[at] > 0
+                )
         return found
 
     def law(self) -> Law:
@@ -121,15 +123,16 @@ class Allocation(DominatingPair):
         for at in np.ndindex(ratio.shape):
             if np.isnan(ratio[at]):
                 continue
-            lane = _lane_of(ratio[at], self.steps)
+            lane = _lane_of(float(ratio[at]), self.steps)
             left_out[at] = lane.log_left_out
             with kernel():
                 found = _law_columns(lane, bool(added[at] > 0))
             for of_all, of_lane in zip(columns, found, strict=True):
                 of_all[at] = of_lane
         loss, log_mass, log_density, *check = columns
+        check = check[0], check[1]
         infinite = support.log_infinite
-        return Law(loss, log_mass, log_density, tuple(check), left_out, infinite, support.largest)
+        return Law(loss, log_mass, log_density, check, left_out, infinite, support.largest)
 
     def support(self) -> Support:
         """Unbounded losses, none of them infinite; NaN for a ratio of NaN."""
@@ -182,9 +185,10 @@ class _Lane(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def _lane_of(ratio: Any, steps: int) -> _Lane:
+def _lane_of(concrete: float, steps: int) -> _Lane:
     """The lane of a concrete ratio; with more nodes if the error is large."""
     with kernel():
+        ratio = np.float64(concrete)
         density, error = _density(ratio, steps, _FEW)
         if _largest_error(density, error) > _DOUBTFUL:
             density, error = _density(ratio, steps, _MANY)
