@@ -39,7 +39,7 @@ from jaxdp.noise.flipped_huber import FlippedHuber
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.histogram import Histogram
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.kernels.whole_laws import half_mass_width
+from jaxdp.noise.kernels.whole_draws import half_mass_width
 from jaxdp.noise.laplace import Laplace
 from jaxdp.noise.offset_gaussian import OffsetGaussian
 from jaxdp.noise.staircase import Staircase

@@ -18,7 +18,6 @@ from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import LEAST_NORMAL, ULP, log1m, round_up
 from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.divergence import renyi_of
-from jaxdp.noise.kernels.whole_laws import Kind, law_of
 from jaxdp.noise.structure import LossAtoms, Singularities, Structure
 
 T = TypeVar("T")
@@ -44,7 +43,8 @@ class Noise(abc.ABC):
     on_integers: ClassVar[bool] = False  # True if the noise is whole: shifts must be whole
     norm: ClassVar[int] = 0  # of vectors that the noise covers: l1, l2, or 0 for numbers alone
     on_reals: ClassVar[type[Noise] | None] = None  # the noise that one on the integers tends to
-    whole_kind: ClassVar[Kind] = "concave"  # of exact draws on a lattice; else by the log density
+    # Of exact draws on a lattice; "concave": by the log density.
+    whole_kind: ClassVar[whole_draws.Kind] = "concave"
     name: ClassVar[str] = "noise"  # as plans name the family: that of the class, in lower case
     shapes: ClassVar[tuple[float, float]] = (1.0, 1.0)  # ends of the shapes that a fit searches
 
@@ -120,7 +120,7 @@ class Noise(abc.ABC):
 
     def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
         """Draws at multiples of `fine`, in these: see `released`."""
-        return whole_draws.draw(key, law_of(self, self.whole_kind, fine), shape)
+        return whole_draws.draw(key, whole_draws.law_of(self, self.whole_kind, fine), shape)
 
     def _loss_atoms(self, shift: Reals) -> LossAtoms | None:
         return None

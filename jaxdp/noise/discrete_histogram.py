@@ -12,8 +12,14 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Key, Reals, Shape
 from jaxdp._numeric.elementary import log1m, round_up
-from jaxdp.noise.histogram import Certificate, Weighted, whole_weights_of
-from jaxdp.noise.kernels import histogram, whole_draws
+from jaxdp.noise.histogram import (
+    Certificate,
+    Weighted,
+    log_delta_of,
+    log_density_of,
+    whole_weights_of,
+)
+from jaxdp.noise.kernels import whole_draws
 
 
 @final
@@ -54,7 +60,7 @@ class DiscreteHistogram(Weighted):
         return True
 
     def _log_density(self, x: Reals) -> Reals:
-        value = histogram.log_density(xp.ones(()), self._cells(), x)
+        value = log_density_of(xp.ones(()), self._cells(), x)
         return xp.where((x == xp.round(x)) | xp.isnan(x), value, -xp.inf)
 
     def _log_survival(self, x: Reals) -> Reals:
@@ -93,7 +99,7 @@ class DiscreteHistogram(Weighted):
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """log of the largest sum_i (p_i - e^epsilon p_(i - k))_+, whole |k| <= shift."""
         steps = self._steps(shift, xp.ones(()))
-        return histogram.log_delta(xp.ones(()), self._cells(), shift, epsilon, steps, self.even)
+        return log_delta_of(xp.ones(()), self._cells(), shift, epsilon, steps, self.even)
 
     def _pure_epsilon(self, shift: Reals) -> Reals:
         """Infinite, unless the shift is 0."""

@@ -4,7 +4,7 @@ log delta is one expression in five regimes, with positive terms alone.
 
 In units of gamma, a = alpha / gamma, D = shift / gamma, E = |epsilon|: the density is
 g(t) = exp(-rho(t)) / kappa, rho(t) = a |t| up to a and (t^2 + a^2) / 2 beyond, and the loss
-exceeds E beyond u, with v = u + D; see `monotone_loss`, and `place_of` for u. H is
+exceeds E beyond u, with v = u + D; see `gaussian_tails`, and `place_of` for u. H is
 the Mills ratio R beyond a and R(a) + S(a) (1 - exp(-a (a - t))) / a below, S = -R'.
 
 The distances of u and v from 0 and a are roots of quadratics, each formed as a quotient whose
@@ -34,15 +34,16 @@ from jaxdp._numeric.elementary import (
 )
 from jaxdp._numeric.mills import mills, mills_pair, mills_slope
 from jaxdp.noise.base import ratio_of
-from jaxdp.noise.gaussian_tails import LARGEST, GaussianTails
-from jaxdp.noise.kernels.divergence import divergence
-from jaxdp.noise.kernels.monotone_loss import (
+from jaxdp.noise.gaussian_tails import (
+    LARGEST,
     TINY,
     Crossing,
+    GaussianTails,
     Point,
     log_delta_at,
     slopes_at,
 )
+from jaxdp.noise.kernels.divergence import divergence
 from jaxdp.noise.structure import Kinks, atom_pair
 
 _SQRT_2PI = math.sqrt(2.0 * math.pi)

@@ -2,7 +2,7 @@
 
 log delta has two regimes, in which every term is positive. In units of the scale, h = offset /
 scale, D = shift / scale, E = |epsilon|: the density is g(t) = exp(-|t| (|t| + 2 h) / 2) / (2 R(h)),
-H(t) = R(h + t), R the Mills ratio; the loss exceeds E beyond u, see `kernels.monotone_loss`. With
+H(t) = R(h + t), R the Mills ratio; the loss exceeds E beyond u, see `gaussian_tails`. With
 n = D^2 / 2 + h D - E, which carries 32 digits, u = -n / D where n <= 0 and u = -n / (D + 2 h) where
 n > 0.
 """
@@ -24,15 +24,16 @@ from jaxdp._numeric import double_double as dd
 from jaxdp._numeric.elementary import ULP, log1m, log1m_near
 from jaxdp._numeric.mills import mills, mills_pair
 from jaxdp.noise.base import ratio_of
-from jaxdp.noise.gaussian_tails import LARGEST, GaussianTails
-from jaxdp.noise.kernels.divergence import divergence
-from jaxdp.noise.kernels.monotone_loss import (
+from jaxdp.noise.gaussian_tails import (
+    LARGEST,
     TINY,
     Crossing,
+    GaussianTails,
     Point,
     log_delta_at,
     slopes_at,
 )
+from jaxdp.noise.kernels.divergence import divergence
 from jaxdp.noise.structure import Kinks, atom_pair
 
 # log of sqrt(2 pi) / 2.

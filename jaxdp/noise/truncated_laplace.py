@@ -28,7 +28,6 @@ from jaxdp._numeric.elementary import (
 from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.negative_epsilon import with_limits
-from jaxdp.noise.kernels.whole_laws import WholeLaw
 from jaxdp.noise.laplace import divergence_of_ratio, zcdp_of_ratio
 from jaxdp.noise.structure import Kinks, atom_pair
 
@@ -121,7 +120,9 @@ class TruncatedLaplace(Noise):
     def _draw_whole(self, key: Key, shape: Shape, fine: Reals) -> Reals:
         """See `released` for the bound."""
         scale, bound = xp.broadcast_arrays(self.scale / fine, xp.ceil(self.bound / fine))
-        return whole_draws.draw(key, WholeLaw(self.whole_kind, scale, bound=bound), shape)
+        return whole_draws.draw(
+            key, whole_draws.WholeLaw(self.whole_kind, scale, bound=bound), shape
+        )
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """scale^p gamma(p + 1, bound / scale) / (1 - exp(-bound / scale)).

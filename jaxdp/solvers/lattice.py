@@ -25,7 +25,7 @@ from jaxdp._core.types import Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise
 from jaxdp.noise.kernels import whole_draws
-from jaxdp.noise.kernels.whole_laws import law_of
+from jaxdp.noise.kernels.whole_draws import law_of
 from jaxdp.released import draw_error, require_drawable, size_error, unit_of
 
 # How noise is drawn: from a lattice, or in floating point, which is for research.

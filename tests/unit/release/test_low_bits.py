@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.noise.kernels import whole_draws, whole_laws
-from jaxdp.noise.kernels.whole_laws import WholeLaw
+from jaxdp.noise.kernels import whole_draws
+from jaxdp.noise.kernels.whole_draws import WholeLaw
 
 pytestmark = pytest.mark.float64  # of internal kernels, in arrays of JAX
 
@@ -54,7 +54,7 @@ def in_support(noise, size_of_draw, fine):
     block_size = np.ceil(0.5 * float(scale))
     block, place = np.divmod(size_of_draw, block_size)
     at = jnp.asarray(block), jnp.asarray(place), block_size
-    chance = np.exp(-np.asarray(whole_laws.exponent(law, *at)))
+    chance = np.exp(-np.asarray(whole_draws.exponent(law, *at)))
     return (block < whole_draws._BLOCKS[kind]) & (chance > LEAST)
 
 

@@ -11,8 +11,8 @@ import pytest
 import jaxdp as dp
 from jaxdp._core.random_key import secure_key
 from jaxdp._numeric.double_double import Double
-from jaxdp.noise.kernels import whole_draws, whole_laws
-from jaxdp.noise.kernels.whole_laws import WholeLaw
+from jaxdp.noise.kernels import whole_draws
+from jaxdp.noise.kernels.whole_draws import WholeLaw
 
 pytestmark = pytest.mark.float64  # of internal kernels, in arrays of JAX
 
@@ -51,8 +51,8 @@ LAWS = {
     "offset": law("offset", 9.0 / 4.0, 4.0, 3.0),
     "truncated": law("exponential", 2.5, bound=3.0),
     "none but 0": law("exponential", 2.5, bound=0.0),
-    "any concave": whole_laws.law_of(dp.Subbotin(4.0, 3.0), "concave", 0.5 * ONE),
-    "any narrow": whole_laws.law_of(dp.Subbotin(0.5, 1.1), "concave", ONE),
+    "any concave": whole_draws.law_of(dp.Subbotin(4.0, 3.0), "concave", 0.5 * ONE),
+    "any narrow": whole_draws.law_of(dp.Subbotin(0.5, 1.1), "concave", ONE),
 }
 
 
@@ -107,7 +107,7 @@ def test_refined_decisions_agree_with_fast_ones(kind):
     block = jnp.asarray(np.random.default_rng(0).integers(0, 9, 500), jnp.float64)
     place = jnp.floor(jax.random.uniform(k1, (500,)) * size)
     bits = jnp.floor(jax.random.uniform(k2, (500,)) * 2.0**32) * 2.0**-32
-    chance = jnp.exp(-whole_laws.exponent(given, block, place, size))
+    chance = jnp.exp(-whole_draws.exponent(given, block, place, size))
     certain = jnp.abs(bits - chance) > 1e-8
     # A block of its own pick, so that it stays.
     pick = jnp.asarray(whole_draws._thresholds(given.proposal)[0])
@@ -121,7 +121,7 @@ def test_refined_decisions_agree_with_fast_ones(kind):
 
 def test_the_precise_exponential_is_right_to_1e_27():
     high = jnp.asarray([1e-9, 0.3, 1.0, 5.7, 33.3, 90.0, 150.0])
-    value = jax.jit(lambda x: whole_laws.exp_pair(Double(x, 1e-18 * x)))(high)
+    value = jax.jit(lambda x: whole_draws.exp_pair(Double(x, 1e-18 * x)))(high)
     with mp.workdps(60):
         for x, a, b in zip(high.tolist(), value.high.tolist(), value.low.tolist(), strict=True):
             exact = mp.exp(-(mp.mpf(x) + mp.mpf(1e-18 * x)))
