@@ -251,15 +251,6 @@ def _parts(counts: Sequence[int], total: int) -> np.ndarray:
     return np.where(parts < _TINY, 0.0, parts)
 
 
-def from_whole(
-    width: ArrayLike, weights: Sequence[int], atom_weight: int, certificate: Certificate | None
-) -> Histogram:
-    """A histogram of given whole weights and atom weight, as they are."""
-    noise = Histogram(width, weights)
-    assign(noise, weights=tuple(weights), atom_weight=atom_weight, certificate=certificate)
-    return noise
-
-
 class Cells(NamedTuple):
     """Probabilities of cells centred at 0 and of an atom there, each rounded once."""
 

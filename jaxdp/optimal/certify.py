@@ -77,9 +77,7 @@ def resolution_of(
     if resolution is None:
         finest = 20 if max(e for e, _ in budgets) <= 1 else 40
         return min(max(int(_CELLS / reach), 2), finest)
-    if resolution < 1 or resolution != int(resolution):
-        raise ValueError(f"resolution must be a whole number, 1 or more, got {resolution}")
-    return int(resolution)
+    return checks.positive_integer("resolution", resolution)
 
 
 def certified(

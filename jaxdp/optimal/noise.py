@@ -26,7 +26,7 @@ from jaxdp._core import checks
 from jaxdp._numeric.elementary import ULP
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.noise.discrete_histogram import DiscreteHistogram
-from jaxdp.noise.histogram import Certificate, Histogram, from_whole
+from jaxdp.noise.histogram import Certificate, Histogram
 from jaxdp.optimal.certify import (
     budget_pair,
     certified,
@@ -43,8 +43,8 @@ from jaxdp.optimal.program import Program, Shape
 _FIRST = 0.6
 # Seconds more for the lower bound of a solver that was stopped. chosen: a coarse grid takes no more
 _COARSE = 1.0
-# Units of a weight: what rounding leaves where nothing belongs. chosen: 1e-9 of all
-_SPECK = 2**10
+# Share of a weight: what rounding leaves where nothing belongs. chosen: 1e-9 of all
+_SPECK = 2.0**-30
 
 
 def noise(
@@ -146,7 +146,7 @@ def _designed(question: _Question, resolution: int | None, support: float | None
     lower, finished = _lower(measure, shape, width, centred_program, begun + seconds)
     complete = finished and solution.finished and solution.feasible
     certificate = _certificate(lower, upper, budgets, deltas, sensitivity, complete)
-    return from_whole(width, weights.tolist(), atom_weight, certificate)
+    return Histogram(width, weights.tolist(), atom_weight / TOTAL, certificate)
 
 
 def _certificate(
@@ -208,8 +208,7 @@ def integer_noise(
     sensitivity = checks.positive_integer("sensitivity", sensitivity)
     _check_evenness(measure, symmetric)
     half = math.ceil(reach_of(budgets) * sensitivity) if support is None else support
-    if half < 1 or half != int(half):
-        raise ValueError(f"support must be a whole number, 1 or more, got {support}")
+    half = checks.positive_integer("support", half)
     begun = time.monotonic()
     shape = Shape(2 * half + 1, sensitivity, budgets, symmetric, monotone)
     values = measure(np.arange(-half - 1.0, half + 2.0))
@@ -254,7 +253,7 @@ def _lower(
 def _end(noise: Histogram) -> float:
     """Distance within which there is mass to speak of, in sensitivities."""
     weights = np.array(noise.weights)
-    cells_with_mass = np.flatnonzero(weights > _SPECK)
+    cells_with_mass = np.flatnonzero(weights > _SPECK * noise.total)
     cells = np.max(np.abs(cells_with_mass - 0.5 * (weights.size - 1))) + 0.5
     certificate = noise.certificate
     return float(cells) * float(noise.width) / (certificate.sensitivity if certificate else 1.0)
