@@ -85,12 +85,12 @@ def test_delta_around_every_boundary():
                     continue
                 for e in noise_laws.ulps_around(float(loss(u, shift, power))):
                     points += [(shift, e, power), (shift, -e, power)]
-    rows = np.array(points)[GENERATOR.permutation(len(points))[:400]]
+    rows = np.array(points)[GENERATOR.permutation(len(points))[:200]]
     check(*rows.T)
 
 
 def test_delta_over_wide_ranges():
-    count = 500
+    count = 250
     power = 1 + np.exp(GENERATOR.uniform(np.log(0.02), np.log(19.0), count))
     power = np.where(GENERATOR.random(count) < 0.3, GENERATOR.choice(POWERS[2:], count), power)
     shift = np.exp(GENERATOR.uniform(np.log(1e-8), np.log(100.0), count))
@@ -363,12 +363,15 @@ def test_draws_of_every_power():
 
 
 def test_bad_powers():
+    @jax.jit
+    def traced(power):
+        noise = dp.Subbotin(1.0, power)
+        return noise.delta(1.0, 1.0), noise.renyi(0.0, 2.0)
+
     for power in (0.0, 0.999, -1.0, np.nan, 1e5, np.inf):
         with pytest.raises(ValueError, match="power must lie in"):
             dp.Subbotin(1.0, power)
-        traced = jax.jit(lambda p: dp.Subbotin(1.0, p).delta(1.0, 1.0))(power)
-        assert np.isnan(traced)
-        assert np.isnan(jax.jit(lambda p: dp.Subbotin(1.0, p).renyi(0.0, 2.0))(power))
+        assert np.all(np.isnan(traced(power)))
         replaced = jax.tree.map(lambda _, p=power: jnp.asarray(p), dp.Subbotin(1.0, 1.5))
         assert not replaced.zcdp(1.0)[1] <= 1e300
 

@@ -1,6 +1,7 @@
 """A file imports only from lower floors, or from its own folder, in no circle."""
 
 import ast
+import functools
 import re
 import sys
 from graphlib import TopologicalSorter
@@ -33,13 +34,18 @@ FLOOR = {name: level for level, names in enumerate(FLOORS) for name in names}
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 
 
+@functools.cache
+def tree_of(path):
+    return ast.parse(path.read_text())
+
+
 def module_of(path):
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if len(parts) > 1 and parts[-1] == "__init__" else parts)
 
 
 def imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("jaxdp"):
             for alias in node.names:
                 whole = f"{node.module}.{alias.name}"
@@ -105,7 +111,7 @@ def test_functions_are_short():
     """A function fits a screen, its docstring included."""
     beside = (ROOT.parent / folder for folder in ("benchmarks", "tests"))
     for path in (path for folder in (ROOT, *beside) for path in folder.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef):
                 length = (node.end_lineno or 0) - node.lineno + 1
                 assert length <= LONGEST_FUNCTION, (path, node.name, length)
@@ -114,7 +120,7 @@ def test_functions_are_short():
 def test_functions_have_few_arguments():
     """What more a call needs is a record; a public function takes further options by keyword."""
     for path in ROOT.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef):
                 by_place = [*node.args.posonlyargs, *node.args.args]
                 is_private = node.name.startswith("_") and not node.name.startswith("__")
@@ -130,7 +136,7 @@ def test_only_core_dependencies_are_imported_at_the_top():
     """
     core = {"jax", "numpy", "jaxtyping", "optax", "jaxdp"}
     for path in ROOT.rglob("*.py"):
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             names = []
             if isinstance(node, ast.Import):
                 names = [a.name for a in node.names]

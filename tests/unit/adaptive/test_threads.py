@@ -12,8 +12,8 @@ import pytest
 import jaxdp as dp
 
 # So many that adding up a step lasts longer than a thread's turn.
-ORDERS = np.linspace(1.5, 100.0, 3000)
-STEP = dp.RDP(ORDERS, np.full(3000, 0.05))
+ORDERS = np.linspace(1.5, 100.0, 300)
+STEP = dp.RDP(ORDERS, np.full(300, 0.05))
 THREADS, EACH = 6, 8
 
 
@@ -49,7 +49,7 @@ def side_by_side(act):
 
 def test_a_filter_never_grants_more_than_its_budget(short_turns):
     """Of .05 20 fit in a budget of 1: 36 were granted without a lock."""
-    record = dp.Filter(dp.RDP(ORDERS, np.ones(3000)))
+    record = dp.Filter(dp.RDP(ORDERS, np.ones(300)))
     assert side_by_side(lambda: record.spend(STEP)) == 20
     assert len(record.steps) == 20
     again = dp.Filter.from_json(record.to_json())
