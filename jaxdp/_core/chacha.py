@@ -69,7 +69,7 @@ def block(key: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
 
 
 def _mixed_few(state: np.ndarray) -> np.ndarray:
-    """Ten double rounds of states (4, 4, blocks): a row is a whole number of Python's.
+    """Ten double rounds of states (4, 4, blocks), by whole numbers of Python: a row is one.
 
     Its words have 64 bits each, of which the upper ones are free: a sixth of NumPy's time.
     """

@@ -160,10 +160,7 @@ def _subnormal(array: Reals) -> Bools:
 
 
 def positive(name: str, value: ArrayLike) -> Reals:
-    """A scale: above zero, and no subnormal number, since more would claim more noise.
-
-    Infinite is legal and means that nothing is learnt.
-    """
+    """A scale: above zero, and no subnormal number; infinite means that nothing is learnt."""
     return real(name, value, LEAST_NORMAL)
 
 
@@ -183,10 +180,7 @@ def zero_or_positive(name: str, value: ArrayLike, upper: float = np.inf) -> Real
 
 
 def probability(name: str, value: ArrayLike, *, lift: bool = False) -> Reals:
-    """Probability as float64, known to lie in [0, 1] or to be NaN.
-
-    `lift`: see `real`; not for targets, which may become 0.
-    """
+    """In [0, 1] or NaN. `lift`: see `real`; not for targets, which may become 0."""
     return real(name, value, 0.0, 1.0, lift=lift)
 
 

@@ -114,10 +114,7 @@ def _move(partial: Path, target: Path, replaces: bool) -> None:
 
 
 def remove_partials(path: str | os.PathLike[str]) -> None:
-    """Remove what processes that were killed within `write_atomically` left beside `path`.
-
-    For a file that one process writes at a time: another's write in progress fails.
-    """
+    """Remove what processes that were killed in `write_atomically` left; no other may be in it."""
     target = Path(path)
     for partial in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 32}"):
         partial.unlink(missing_ok=True)

@@ -312,10 +312,7 @@ def _batched(operands: Any, axes: Any, *, program: _Program) -> tuple[Any, Any]:
 
 
 def _with_tangents(primals: Any, tangents: Any, *, program: _Program) -> tuple[Any, Any]:
-    """Results with what the tangents need of them, and the tangents, linear in the given ones.
-
-    So the program of the results runs, and is compiled, once.
-    """
+    """Results, and linear programs of tangents: the program of the results is compiled once."""
     moves = [not isinstance(x, ad.Zero) for x in tangents]
     real = [jnp.issubdtype(x.dtype, jnp.inexact) for x in program.out_types]
     kept: list[Any] = []

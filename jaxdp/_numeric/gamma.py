@@ -135,8 +135,7 @@ def _change(
 ) -> Reals:
     """(B^s - B) - (A^s - A), given A^s and A^s - A.
 
-    There are four forms. Where A is near B, a separate form avoids cancellation of the derivatives
-    of log A, which are large as A -> 0. Each case has forms for beta near 0 and for s near 0.
+    Near and apart, as derivatives of log A are large as A -> 0, each for beta and for s near 0.
     """
     apart = (1.0 - beta) * growth > 0.5
     log_b = xp.where(apart, xp.log(xp.where(apart, a + gap, 1.0)), log_a + growth)

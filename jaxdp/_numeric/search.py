@@ -62,11 +62,8 @@ def last_feasible(
 ) -> Reals:
     """The x nearest to `unsafe`, from `safe`, with residual(x) <= 0; both ends > 0.
 
-    `residual` is monotone and falls towards `safe`; the arrays have one shape. 64 geometric
-    bisections keep an end with residual <= -slack. The end is returned after a new check of
-    residual <= 0. `slack` covers the rounding difference between two compilations of `residual`;
-    where `residual` is steep, the end also moves towards `safe` by a few ulps.
-
+    `residual` falls towards `safe`; the arrays have one shape. `slack` covers the difference of two
+    compilations of `residual`; where it is steep, the end moves towards `safe` by a few ulps.
     Returns `unsafe` if it is feasible, and `otherwise` if `safe` is not, NaN residuals included.
     The derivative is the root's, by the implicit function theorem; it is 0 at a clamped end.
     """
@@ -110,10 +107,9 @@ def secant_bracket(
     close: float = 5e-12,
     slope: float = xp.nan,
 ) -> Reals:
-    """`last_feasible` of a smooth and expensive residual, in about a dozen evaluations.
+    """`last_feasible` of a smooth residual by `secants`: within 4 `close` of the root, relatively.
 
-    By `secants`: within 4 `close` of the root, relatively, at a residual of at most 0. The result
-    is infinite where no x is feasible.
+    Infinite where no x is feasible.
     """
 
     def solve(function: Function, start: Reals) -> Reals:
@@ -201,8 +197,7 @@ def _moved(
 def zoom(function: Function, low: Reals, high: Reals, points: int, rounds: int) -> Pair:
     """(argument, value) of the least of a unimodal function over [low, high], elementwise.
 
-    Each round evaluates a grid of `points` along a new first axis. The next grid lies between the
-    neighbours of the best point.
+    Each round evaluates a grid of `points`, along a new first axis, between neighbours of the best.
     """
     shares = xp.linspace(0.0, 1.0, points).reshape((points,) + (1,) * xp.ndim(low))
 
@@ -223,9 +218,7 @@ def zoom(function: Function, low: Reals, high: Reals, points: int, rounds: int) 
 def least_value(function: Function, lower: Reals, upper: Reals) -> Reals:
     """The least value of a unimodal `function` over [lower, upper] (0 < lower), elementwise.
 
-    Golden section in log x, 60 steps: the argument has an error of 3e-13 log(upper / lower), the
-    value of the order of its square. Every candidate is a value of the function, so the result is
-    never below the true minimum.
+    Golden section in log x: never below the minimum, as every candidate is a value.
     """
 
     def shrink(_: Index | int, state: tuple[Reals, ...]) -> tuple[Reals, ...]:

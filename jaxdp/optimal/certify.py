@@ -146,10 +146,7 @@ def slack(cells: int, epsilon: float, delta: float) -> float:
 
 
 def _mixed(shape: Shape, solution: Solution) -> tuple[np.ndarray, float]:
-    """An unfinished solution, mixed with a law that keeps the budgets with room to spare.
-
-    delta is convex in the law, so that the mixture's is at most the mean of the two.
-    """
+    """An unfinished solution, mixed with a law that keeps the budgets: delta is convex in laws."""
     safe_pair = safe_law(shape)
     if safe_pair is None:
         raise ValueError("seconds must be more, or support longer: no noise was found in time")

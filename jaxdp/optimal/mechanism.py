@@ -118,11 +118,7 @@ def _best_table(
     cap: float | None,
     deadline: float,
 ) -> tuple[np.ndarray, float, Fraction, bool]:
-    """The laws of least mean loss that keep the budget, and the cap where there is one.
-
-    Whole weights at each node, an upper bound on their loss, their delta, and whether they are
-    optimal.
-    """
+    """Whole weights of least mean loss within budget and cap; their loss, delta, and if optimal."""
     nodes = tuple(places.tolist())
     felt = felt_sensitivity(nodes, sensitivity)
     costs = part_costs(measure, places)

@@ -246,10 +246,7 @@ def _in_a_row(key: Key, law: WholeLaw, count: int) -> Reals:
 
 
 def _counted(taken: Bools) -> tuple[jax.Array, jax.Array]:
-    """Numbers of draws taken before each one, and in all: words of 64 bits and their bits' counts.
-
-    A cumulative sum of all would be the dearest step of a draw.
-    """
+    """Numbers of draws taken before each one, and in all: counts of bits, faster than a sum."""
     bit = np.uint64(1) << np.arange(_ROW, dtype=np.uint64)[None]
     words = jnp.sum(jnp.where(taken.reshape(-1, _ROW), bit, np.uint64(0)), axis=1)
     counts = lax.population_count(words).astype(jnp.int32)
@@ -422,11 +419,7 @@ def exp_pair(exponent: Double) -> Double:
 
 
 def product(x: Double, y: Double) -> Double:
-    """x y to 1e-31, from partial products of 26 bits.
-
-    These are exact: a compiler that contracts one into a sum changes nothing, whereas in c - a b,
-    c = a b, it may take the unrounded c.
-    """
+    """x y to 1e-31, from partial products of 26 bits, which no compiler can contract wrongly."""
     a, b = (lax.reduce_precision(v, 11, 25) for v in (x.high, y.high))
     a_low, b_low = x.high - a, y.high - b
     high, first = two_sum(a * b, a * b_low)
