@@ -69,16 +69,12 @@ class Weighted(Noise):
         return Cells(*map(xp.asarray, _cells_of(self.weights, self.atom_weight)))
 
     def _steps(self, shift: Reals, width: Reals) -> int:
-        """Shifts to look at: as few as a known ratio allows, in powers of 2."""
+        """Shifts to look at: as few as a known ratio allows."""
         most = len(self.weights)
-        if not (checks.is_concrete(shift) and checks.is_concrete(width)):
+        if not checks.all_concrete(shift, width):
             return most
-        largest = float(np.max(np.asarray(shift), initial=0.0))
-        least = float(np.min(np.asarray(width), initial=np.inf))
-        if not (least < np.inf and largest < least * most / 2):
-            return most
-        largest = largest / least
-        return min(most, 1 << int(np.ceil(largest) + 1).bit_length())
+        largest = np.fmax.reduce(np.ravel(shift / width), initial=0.0)
+        return int(min(np.ceil(largest) + 1.0, most))
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """Infinite."""
