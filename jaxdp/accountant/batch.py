@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core import checks
-from jaxdp._core.namespace import kernel, lax, xp
+from jaxdp._core.namespace import kernel, xp
 from jaxdp._core.types import Bools, Lanes, Reals, Shape
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of
@@ -53,7 +52,7 @@ class Batch:
 
     @property
     def table(self) -> Table:
-        """The table of all lanes; each loss of concrete lanes is tabulated once."""
+        """The table of all lanes, which must be concrete; each loss is tabulated once."""
         return self._tables.at(self._rows)
 
     @property
@@ -68,7 +67,7 @@ class Batch:
 
 
 class _Tables:
-    """The tables of the different losses of terms (lanes, releases), which are mostly concrete."""
+    """The tables of the different losses of concrete terms (lanes, releases)."""
 
     def __init__(self, terms: Terms):
         self._terms = terms
@@ -99,8 +98,6 @@ class _Tables:
 
     def at(self, lanes: Any) -> Table:
         """The table of some lanes, or of all if None."""
-        if not checks.all_concrete(self._terms):
-            return tabled(self._terms)
         numbers = self.numbers if lanes is None else self.numbers[lanes]
         if self._is_made.size == 0:
             self._is_made = np.zeros(len(self._losses[1]), bool)
@@ -217,7 +214,6 @@ class Table(NamedTuple):
         It bounds log delta at every epsilon >= 0.
         """
         always_hit = self.log_missed == -xp.inf
-        # Infinite values are not multiplied: a product with one has no derivative.
         total_missed = self.total(xp.where(always_hit, 0.0, self.log_missed))
         has_certain = xp.any(always_hit & (self.number != 0), axis=-1)
         value = log1mexp(xp.where(has_certain, 1.0, -total_missed)) * (1.0 - 2.0**-48)
@@ -240,8 +236,6 @@ def tabled(terms: Terms) -> Table:
 
 def table_of(term: Term) -> Table:
     """Table of the releases of one term."""
-    # Without the barrier, XLA's rewrites of broadcast operands do not end.
-    term = lax.optimization_barrier(term)
     law, other = term.pair.law(), term.pair.reversed()
     exchanged = law if other is term.pair else other.law()
     # A law that contradicts itself gets NaN as its number of releases.
@@ -257,9 +251,8 @@ def table_of(term: Term) -> Table:
         *(law.log_infinite, anchor, spacing, lattice, log_missed, variance),
     )
     law = law._replace(log_left_out=xp.broadcast_to(law.log_left_out, term.count.shape))
-    # XLA compiles anew for every pattern of weak types.
-    strong = (x if x.dtype == bool else x.astype(xp.float64) for x in columns)
-    return Table(law, *(xp.broadcast_to(x, term.count.shape) for x in strong))
+    typed = (x if x.dtype == bool else x.astype(float) for x in columns)
+    return Table(law, *(xp.broadcast_to(x, term.count.shape) for x in typed))
 
 
 def joined(tables: tuple[Table, ...]) -> Table:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.namespace import lax, logsumexp, xp
+from jaxdp._core.namespace import logsumexp, xp
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import (
     ULP,
@@ -214,7 +214,7 @@ def with_its_error(law: Law) -> Law:
     This reports a quadrature that fails. The probability left out is at most 1; a distance within
     rounding adds 0.
     """
-    missing = lax.stop_gradient(unexplained(law))
+    missing = unexplained(law)
     missing = xp.where(missing <= MASS_ERROR, 0.0, xp.minimum(missing, 1.0))
     return law._replace(log_left_out=xp.maximum(law.log_left_out, log_probability(missing)))
 
@@ -276,7 +276,7 @@ def log_of_infinite(log_finite: Reals) -> Reals:
 def rounding_of_infinite(log_infinite: Reals, releases: Reals) -> Reals:
     """Error of `log_of_infinite` for a composition of `releases` releases; 0 where it is -inf."""
     size = xp.abs(xp.where(log_infinite == -xp.inf, 0.0, log_infinite))
-    return lax.stop_gradient(ULP * (16.0 + releases + 4.0 * size))
+    return ULP * (16.0 + releases + 4.0 * size)
 
 
 def log_of_finite(log_infinite: Reals) -> Reals:
@@ -330,7 +330,7 @@ def nodal_divergence(
     (value, rounding), (check, _) = (
         _divergence(*x, order, excess, mass_at_minus_infinity) for x in rules
     )
-    return value, lax.stop_gradient(xp.abs(value - check) + rounding)
+    return value, xp.abs(value - check) + rounding
 
 
 def _divergence(

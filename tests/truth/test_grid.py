@@ -81,12 +81,6 @@ def test_two_laplaces_by_hand():
 
 
 @pytest.mark.long
-def test_different_losses():
-    mixed = 100 * loss_of(dp.Laplace(20.0)) + 1000 * loss_of(dp.Gaussian(100.0))
-    check_inside(mixed, 1.0, mixed.log_delta(1.0), 5e-5)
-
-
-@pytest.mark.long
 @settings(deadline=None, max_examples=8)
 @given(
     st.integers(0, 300),

@@ -75,22 +75,6 @@ def test_one_release_and_the_ends():
     assert np.all(value - least < 1e-9)
 
 
-@pytest.mark.long
-def test_random_compositions_hold_the_bounds_of_the_grid():
-    random = np.random.default_rng(7)
-    for _ in range(6):
-        gaussian, laplace = np.exp(random.uniform(-0.5, 3, 2))
-        counts = random.integers(1, 40, 2)
-        q = np.exp(random.uniform(np.log(1e-3), 0))
-        loss = int(counts[0]) * loss_of(dp.Gaussian(gaussian), 1.0, q, "add_remove")
-        loss = loss + int(counts[1]) * loss_of(dp.Laplace(4 * laplace))
-        epsilon = jnp.asarray(random.uniform(-1, 4, 4))
-        upper, lower = stated(loss, epsilon)
-        below, above = (np.asarray(jnp.log(x)) for x in loss.bounds(epsilon))
-        assert np.all(upper >= below)
-        assert np.all(lower <= above)
-
-
 def of_binomial(epsilon_of_one, q, count, epsilon):
     """log delta of sampled answers with two outcomes: a sum over how often the first came."""
     with mp.workdps(40):

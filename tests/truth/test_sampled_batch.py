@@ -1,6 +1,5 @@
 """Batches of sampled Gaussians: one answer in every size, in jit, mapped and differentiated."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -78,24 +77,6 @@ def test_alone_and_in_batches_the_same():
     check_is_together(alone, asked)
     many = training(*(np.tile(x, 12) for x in asked[:3])).epsilon(np.tile(asked[3], 12))
     check_is_together(np.asarray(many)[:8], asked)
-
-
-@pytest.mark.long
-def test_mapped_lanes_are_those_of_a_batch():
-    """So many that they go on in several packs, each lane with both directions; and bad lanes.
-
-    Bad ones are unknown, though the Gaussian without sampling would cost so little.
-    """
-    asked = asked_of()
-
-    def one(sigma, q, steps, delta):
-        return training(sigma, q, steps).epsilon(delta)
-
-    bad = np.array([[np.nan, 0.01, 1e3, 1e-6], *([0.5, q, 9.0, 1e-5] for q in (np.nan, 1.5, -0.5))])
-    lanes = (np.concatenate([np.tile(x, 11), y]) for x, y in zip(asked, bad.T, strict=True))
-    mapped = np.asarray(jax.jit(jax.vmap(one))(*lanes))
-    assert np.all(np.isnan(mapped[-4:]))
-    check_is_together(mapped[:8], asked)
 
 
 @given(st.floats(0.5, 5.0), st.floats(1e-4, 0.9), st.integers(10, 10_000), st.floats(1e-9, 1e-2))
