@@ -12,8 +12,8 @@ by m.
 * Windows: N points hold the total, which wraps around. Chernoff's bound, from the cumulant of the
   tilted masses themselves, bounds the mass outside.
 * The transform: its relative l2 error is below 8 u log2 N, u = 2^-53 (Higham, Accuracy and
-  Stability, theorem 24.2). A power n of a factor <= 1 multiplies the factor's error by n and adds a
-  rounding of (4 pi + 1.5) n u + 40 u, relative to the power. Short factors are multiplied by each
+  Stability, theorem 24.2). A power n of a factor <= 1 multiplies the factor's error by n. Its
+  products add a rounding below 12 n u, relative to the power. Short factors are multiplied by each
   other at fewer points first; each such transform adds its error. An l2 error E of a vector
   misplaces a mass of sqrt(N) E at most. It changes a sum with weights w by |w|_2 E at most.
 * The coupling, which the lower bound subtracts. The chord law of the total is U = P + N, where N =
@@ -58,15 +58,13 @@ from jaxdp.accountant.window import Plan, total
 from jaxdp.dominating_pair.base import log_of_infinite, rounding_of_infinite
 
 RATES = (0.6, 1.0, 1.6)  # lam over 2 / (sqrt(n) h). chosen: 1 is best without a tilt
-LEAST_SIZE = 1e-140  # of a spectrum; below, its powers are 0. chosen
 LARGEST_STEP = 500.0  # nats, of a lattice. measured: above 600 masses overflow
 FAR = 45.0  # nats by which a weight of the coupling is small. derived: e^-45 is below rounding
 LARGEST = 600.0  # exponent of a term. derived: sums of 2^16 of them are finite
 LEAST = 1e-300  # bound on a term that underflows. derived: a normal number
 TOGETHER = 2  # log2 of the vectors that are multiplied at once. chosen
 PRODUCT = 4.0  # ulps of a product of two complex numbers. derived: 2 sqrt(2)
-POWER = 8.0  # ulps of a power, a release. derived: 2 pi of the angle, 0.75 of the modulus
-MOST_SQUARED = 2**12  # count up to which squares make a power. chosen: their products take less
+POWER = 8.0  # ulps of a power, a release. derived: products of squares, whose errors double
 ELEMENTS = 2**16  # of the vectors of a block of releases. measured: arrays stay in a cache
 SPARSE = 8  # times as many where profiles are evaluated on a lattice alone. chosen
 BLOCK = 256  # terms of a block. chosen: the square root of the number of points
@@ -77,18 +75,13 @@ def _transform_error(points: int) -> float:
 
 
 def _power(spectrum: Any, count: float) -> Any:
-    """spectrum^count, by squares if the count is whole and small."""
-    if count % 1.0 == 0.0 and count <= MOST_SQUARED:
-        power, square, rest = 1.0, spectrum, int(count)
-        while rest:
-            power = power * square if rest & 1 else power
-            rest >>= 1
-            square = square * square if rest else square
-        return power
-    has_mass = np.abs(spectrum) > LEAST_SIZE
-    safe = np.where(has_mass, spectrum, 1.0)
-    power = np.exp(count * np.log(np.abs(safe)) + 1j * count * np.angle(safe))
-    return np.where(has_mass, power, 0.0)
+    """spectrum^count of a whole count, by squares."""
+    power, square, rest = 1.0, spectrum, int(count)
+    while rest:
+        power = power * square if rest & 1 else power
+        rest >>= 1
+        square = square * square if rest else square
+    return power
 
 
 def _cumulants(value: Any, grid: Grid, orders: tuple[Any, Any]) -> list[Any]:
