@@ -135,7 +135,7 @@ def _frame(a: LogDensity, b: LogDensity, jump: float, spread: float) -> LogDensi
     return _empty(mean, deviation, left, right, a.values.size)
 
 
-def _half(a: LogDensity, b: LogDensity, places: np.ndarray, points: int) -> np.ndarray:
+def _half(a: LogDensity, b: LogDensity, places: Any, points: int) -> Any:
     """log of the integral over A <= B, at each l."""
     x, share = gauss_legendre(points)
     end = np.minimum(a.at_place(places - np.log(2.0)), a.high)
@@ -143,15 +143,15 @@ def _half(a: LogDensity, b: LogDensity, places: np.ndarray, points: int) -> np.n
     has_width = width > 0
     v = a.low + np.where(has_width, width, 1.0)[:, None] * x[None]
     first, last = a.place(v), places[:, None]
-    gap = np.where(has_width[:, None], last - first, 1.0)
-    second = last + log1mexp(np.maximum(gap, 1e-300))
+    gap: Any = np.maximum(np.where(has_width[:, None], last - first, 1.0), 1e-300)
+    second = last + log1mexp(gap)
     value = a.read(v) + b.read(b.at_place(second)) + (last - second) + a.log_slope(v)
     value = np.where(has_width[:, None], value, _LEAST) + np.log(share)[None]
     summed = logsumexp(value, axis=1) + np.log(np.where(has_width, width, 1.0))
     return np.where(has_width, summed, _LEAST)
 
 
-def _restored(density: LogDensity, values: np.ndarray, count: int) -> LogDensity:
+def _restored(density: LogDensity, values: Any, count: int) -> LogDensity:
     """The density with mass 1 and mean of e^l `count`, mixed with e^l times itself.
 
     Where this correction is not small, only the mass is restored.

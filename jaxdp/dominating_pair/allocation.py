@@ -27,7 +27,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.namespace import kernel, logsumexp, xp
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.types import ArrayLike, Bools, Reals
+from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log1mexp
 from jaxdp._numeric.mills import log_normal_survival
 from jaxdp._numeric.quadrature import gauss_legendre
@@ -101,7 +101,7 @@ class Allocation(DominatingPair):
         found = self._log_deltas(epsilon)
         return found[..., 0] - found[..., 1]
 
-    def _log_deltas(self, epsilon: ArrayLike) -> np.ndarray:
+    def _log_deltas(self, epsilon: ArrayLike) -> Any:
         """Upper and lower bounds on log delta (..., 2)."""
         values = self.ratio, self.added, checks.real("epsilon", epsilon)
         ratio, added, epsilon = np.broadcast_arrays(*values)
@@ -118,8 +118,9 @@ class Allocation(DominatingPair):
         """The nodes of the density; the second rule lies between them, and adds its error."""
         ratio, added = np.broadcast_arrays(self.ratio, self.added)
         sizes = (_OF_LAW, _OF_LAW, _OF_LAW, _OF_LAW - 1, _OF_LAW - 1)
-        columns = [np.full((*ratio.shape, size), np.nan) for size in sizes]
-        left_out, support = np.full(ratio.shape, np.nan), self.support()
+        columns: Any = [np.full((*ratio.shape, size), np.nan) for size in sizes]
+        left_out: Any = np.full(ratio.shape, np.nan)
+        support = self.support()
         for at in np.ndindex(ratio.shape):
             if np.isnan(ratio[at]):
                 continue
@@ -130,9 +131,8 @@ class Allocation(DominatingPair):
             for of_all, of_lane in zip(columns, found, strict=True):
                 of_all[at] = of_lane
         loss, log_mass, log_density, *check = columns
-        check = check[0], check[1]
         infinite = support.log_infinite
-        return Law(loss, log_mass, log_density, check, left_out, infinite, support.largest)
+        return Law(loss, log_mass, log_density, tuple(check), left_out, infinite, support.largest)
 
     def support(self) -> Support:
         """Unbounded losses, none of them infinite; NaN for a ratio of NaN."""
@@ -163,21 +163,21 @@ class _Panels(NamedTuple):
     The first axis, of size 2, holds the tails with the errors of the density added and subtracted.
     """
 
-    edge: np.ndarray  # v
-    loss: np.ndarray
-    log_mass: np.ndarray
-    log_tail: np.ndarray  # log T
+    edge: Any  # v
+    loss: Any
+    log_mass: Any
+    log_tail: Any  # log T
 
 
 class _Lane(NamedTuple):
     """One ratio's density under Q, the errors of its logarithm, and the log masses beyond."""
 
     density: LogDensity
-    errors: np.ndarray  # (_STRETCHES,)
+    errors: Any  # (_STRETCHES,)
     log_left_out: Any
     panels: _Panels  # of "remove" and of "add", along a first axis
 
-    def error_at(self, v: np.ndarray) -> np.ndarray:
+    def error_at(self, v: Any) -> Any:
         """The largest error of the stretch of nodes at v."""
         node = (v - self.density.low) / self.density.step
         index = np.floor(node * (_STRETCHES / _KEPT))
@@ -188,13 +188,13 @@ class _Lane(NamedTuple):
 def _lane_of(concrete: float, steps: int) -> _Lane:
     """The lane of a concrete ratio; with more nodes if the error is large."""
     with kernel():
-        ratio = np.float64(concrete)
+        ratio: Any = np.float64(concrete)
         density, error = _density(ratio, steps, _FEW)
         if _largest_error(density, error) > _DOUBTFUL:
             density, error = _density(ratio, steps, _MANY)
         density, errors = _reduced(density, error)
         log_beyond = np.log(steps) + log_normal_survival(10.5 + ratio)
-        log_low = log_normal_survival(np.full((), 10.5))
+        log_low = log_normal_survival(xp.full((), 10.5))
         left_out = np.logaddexp(log_low, log_beyond) + np.log(2.0)
         density = density._replace(centre=density.centre - np.log(steps))
         sides = (_panels(density, errors, is_added) for is_added in (False, True))
@@ -202,7 +202,7 @@ def _lane_of(concrete: float, steps: int) -> _Lane:
         return _Lane(density, errors, left_out, panels)
 
 
-def _density(ratio: Any, steps: int, resolution: tuple[int, int]) -> tuple[LogDensity, np.ndarray]:
+def _density(ratio: Any, steps: int, resolution: tuple[int, int]) -> tuple[LogDensity, Any]:
     """The density, and its difference to a coarser run at its nodes."""
     if ratio > _LARGEST_RATIO:
         # A fixed step: its law is one log-normal's, shifted as the sum is divided by t.
@@ -214,7 +214,7 @@ def _density(ratio: Any, steps: int, resolution: tuple[int, int]) -> tuple[LogDe
     return fine, np.minimum(np.abs(fine.values - values), 1.0)
 
 
-def _largest_error(density: LogDensity, error: np.ndarray) -> Any:
+def _largest_error(density: LogDensity, error: Any) -> Any:
     """The largest error at nodes where either law has mass."""
     place, dl = density.nodes
     mass = density.values + np.log(dl)
@@ -222,7 +222,7 @@ def _largest_error(density: LogDensity, error: np.ndarray) -> Any:
     return _SHARE * np.max(np.where(larger > _SEEN, error, 0.0))
 
 
-def _reduced(density: LogDensity, error: np.ndarray) -> tuple[LogDensity, np.ndarray]:
+def _reduced(density: LogDensity, error: Any) -> tuple[LogDensity, Any]:
     """The density at the nodes that are kept, and the largest errors of its stretches.
 
     The errors include the interpolation error between these nodes.
@@ -239,7 +239,7 @@ def _reduced(density: LogDensity, error: np.ndarray) -> tuple[LogDensity, np.nda
     return reduced, np.max(errors.reshape(_STRETCHES, -1), axis=-1)
 
 
-def _panels(density: LogDensity, errors: np.ndarray, is_added: bool) -> _Panels:
+def _panels(density: LogDensity, errors: Any, is_added: bool) -> _Panels:
     order = -1 if is_added else 1
     index = np.minimum(_NODES * np.arange(_STRETCHES + 1.0), _KEPT - 1.0)[::order]
     edge = density.low + density.step * index
@@ -250,7 +250,7 @@ def _panels(density: LogDensity, errors: np.ndarray, is_added: bool) -> _Panels:
     place = density.place(v)
     log_mass = density.read(v) + density.log_slope(v) + (0.0 if is_added else place)
     log_mass = log_mass + (np.log(np.abs(width)) + np.log(share)[None])
-    gap = np.maximum(order * place - loss[:-1, None], 1e-300)
+    gap: Any = np.maximum(order * place - loss[:-1, None], 1e-300)
     errors = errors[::order]
     errors = np.stack([errors, -errors])
     log_part, paid = (
@@ -264,26 +264,27 @@ def _panels(density: LogDensity, errors: np.ndarray, is_added: bool) -> _Panels:
     return _Panels(edge, loss, log_beyond, tail)
 
 
-def _from_each_on(logs: np.ndarray) -> np.ndarray:
+def _from_each_on(logs: Any) -> Any:
     """log of the sums of each term along the last axis and all that follow it."""
     later = np.triu(np.ones((_STRETCHES, _STRETCHES), bool))
     return logsumexp(np.where(later[None], logs[:, None], _NOTHING), axis=-1)
 
 
-def _with_end(x: np.ndarray) -> np.ndarray:
+def _with_end(x: Any) -> Any:
     return np.concatenate([x, np.full((x.shape[0], 1), _NOTHING)], axis=1)
 
 
-def _log_deltas(lane: _Lane, epsilon: np.ndarray, added: Bools) -> np.ndarray:
+def _log_deltas(lane: _Lane, epsilon: Any, added: Any) -> Any:
     """Upper and lower bounds on log delta at any epsilons (E,): (E, 2)."""
-    size, backward = np.abs(epsilon), epsilon < 0
+    size: Any = np.abs(epsilon)
+    backward = epsilon < 0
     # delta(-e) = 1 - e^-e + e^-e delta(e), with delta(e) of the exchanged pair.
     value = _log_tails(lane, size, added ^ backward)
     mirrored = mirrored_log_delta(value, size[..., None], 1.0) + 8.0 * ULP
     return np.minimum(np.where(backward[..., None], mirrored, value), 0.0)
 
 
-def _log_tails(lane: _Lane, epsilon: np.ndarray, added: Bools) -> np.ndarray:
+def _log_tails(lane: _Lane, epsilon: Any, added: Any) -> Any:
     """log T at epsilons >= 0 (E,): (E, 2), with the mass beyond the nodes, and without."""
     density, sign = lane.density, np.where(added, -1.0, 1.0)
     start = np.clip(density.at_place(sign * epsilon), density.low, density.high)
@@ -296,26 +297,26 @@ def _log_tails(lane: _Lane, epsilon: np.ndarray, added: Bools) -> np.ndarray:
     inside = np.abs(length) > 0
     v = start[..., None] + length[..., None] * x
     place = density.place(v)
-    excess = np.maximum(sign[..., None] * place - epsilon[..., None], 1e-300)
+    excess: Any = np.maximum(sign[..., None] * place - epsilon[..., None], 1e-300)
     value = density.read(v) + density.log_slope(v) + log1mexp(excess)
     value = value + np.where(added[..., None], 0.0, place)
     log_part = logsumexp(value + np.log(share), axis=-1)
     log_part = log_part + np.log(np.where(inside, np.abs(length), 1.0))
     error = lane.errors[stretch]
     log_part = np.stack([log_part + error, log_part - error], axis=-1)
-    gap = np.maximum(loss - epsilon[..., None], 1e-300)
+    gap: Any = np.maximum(loss - epsilon[..., None], 1e-300)
     log_rest = np.logaddexp(log1mexp(gap) + log_mass, log_tail - gap)
     log_total = np.logaddexp(np.where(inside[..., None], log_part, _NOTHING), log_rest)
     upper = np.logaddexp(log_total[..., 0], lane.log_left_out)
     return np.stack([upper, log_total[..., 1]], axis=-1)
 
 
-def _law_columns(lane: _Lane, is_added: bool) -> tuple[np.ndarray, ...]:
+def _law_columns(lane: _Lane, is_added: bool) -> tuple[Any, ...]:
     """Columns of the `Law`: of the first rule, and of the second one."""
     density, sign, tilt = lane.density, -1.0 if is_added else 1.0, 0.0 if is_added else 1.0
     step = (density.high - density.low) / (_OF_LAW - 1.0)
 
-    def rule(v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def rule(v: Any) -> tuple[Any, Any, Any]:
         place = density.place(v)
         under_p = density.read(v) + tilt * place
         return sign * place, under_p + density.log_slope(v) + np.log(step), under_p

@@ -89,9 +89,10 @@ class FixedBatch(SymmetricSample):
             log_masses = mirrored(log_mass, log_atom, log_mass + p)
             of_loss = mirrored(dense, no_density, dense + p)
             rules.append((mirrored(-p, zero, p), log_masses, of_loss))
-        first, second = rules
+        (losses, log_masses, of_loss), (*check, _) = rules
         support, left_out = self.support(), xp.full_like(shift, -LEFT_OUT)
-        law = Law(*first, second[:2], left_out, support.log_infinite, support.largest)
+        rest = left_out, support.log_infinite, support.largest
+        law = Law(losses, log_masses, of_loss, (check[0], check[1]), *rest)
         return with_its_error(law)
 
     def singularities(self) -> Singularities:
