@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from jaxdp._core.namespace import kernel, xp
-from jaxdp._core.types import Bools, Lanes, Reals, Shape
+from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp._numeric.elementary import log1mexp
 from jaxdp.accountant.composition import Term, Terms, is_gaussian, ratios_of
 from jaxdp.dominating_pair.base import DominatingPair, Law, is_on_lattice, is_whole, log_of_finite
@@ -203,11 +203,6 @@ class Table(NamedTuple):
     variance: Reals  # mu^2 of a Gaussian that is not sampled, else 0
 
     @property
-    def shape(self) -> Shape:
-        """Shape of the batch."""
-        return self.number.shape[:-1]
-
-    @property
     def log_hit(self) -> Reals:
         """log of the probability that a sample holds the record, rounded up; 0 without sampling.
 
@@ -259,7 +254,7 @@ def joined(tables: tuple[Table, ...]) -> Table:
     """One table of all releases."""
     if len(tables) == 1:
         return tables[0]
-    axis = len(tables[0].shape)
+    axis = tables[0].number.ndim - 1
     return jax.tree.map(lambda *x: xp.concatenate(x, axis=axis), *alike(tables))
 
 

@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeAlias
 import jax
 import numpy as np
 
-from jaxdp._core.namespace import shape_of, xp
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant import divergences, ends, grid, profile
@@ -185,17 +185,8 @@ def _kind_of(terms: Terms) -> Kind:
 
 
 def _singularities_of(pair: DominatingPair) -> type:
-    """The class of the pair's singularities."""
-    leaves, structure = jax.tree.flatten(pair)
-    return _singularities(structure, tuple((x.ndim, x.dtype) for x in leaves))
-
-
-@functools.lru_cache(256)
-def _singularities(structure: Any, leaves: tuple[tuple[int, Any], ...]) -> type:
-    # The number of releases does not matter: an axis of one is traced once.
-    shapes = [jax.ShapeDtypeStruct((1,) * ndim, dtype) for ndim, dtype in leaves]
-    pair = jax.tree.unflatten(structure, shapes)
-    return type(shape_of(lambda pair: pair.singularities(), pair))
+    """The class of the pair's singularities, which all its releases share."""
+    return type(jax.tree.map(lambda x: np.ravel(x)[:1], pair).singularities())
 
 
 def _of_terms(batch: Batch, known: LogBounds) -> Any:

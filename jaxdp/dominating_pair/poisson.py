@@ -79,13 +79,13 @@ class Poisson(SampledPair):
         density = base.log_density - 2.0 * base.loss - xp.log(q)[..., None] + ratio
         density = xp.where(add, density, density + ratio)
         end = xp.full_like(log_only, xp.inf)[..., None]
-        mixed_left_out = log_mixed_probability(q, base.log_left_out, law_q.log_left_out)
+        sides = log_probability(q) + base.log_left_out, log1m(q) + law_q.log_left_out
         law = Law(
             loss,
             log_mass,
             xp.concatenate([density, end], axis=-1),
             mixed(*base.check),
-            xp.where(added > 0, law_q.log_left_out, mixed_left_out),
+            xp.where(added > 0, law_q.log_left_out, xp.logaddexp(*sides)),
             support.log_infinite,
             support.largest,
         )
@@ -152,11 +152,6 @@ class Poisson(SampledPair):
         if isinstance(self.base, Additive):
             added = xp.minimum(added, of_removed)
         return xp.where(q == 0, 0.0, round_up(xp.where(self.added > 0, added, of_removed), 64))
-
-
-def log_mixed_probability(q: Reals, inside: Reals, outside: Reals) -> Reals:
-    """log(q e^inside + (1 - q) e^outside), for probabilities of 0 as well."""
-    return xp.logaddexp(log_probability(q) + inside, log1m(q) + outside)
 
 
 def coin_renyi(of_whole: Reals, order: Reals, q: Reals) -> Reals:
