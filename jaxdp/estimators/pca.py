@@ -37,7 +37,7 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
     mean_share: of mu^2 (Gaussian DP), in [0, 1), spent on the mean; with 0 the components are about
         the midpoints.
     relation: "replace_one", or "add_remove" with n public and fixed.
-    method: "goe", "iid" or "inid", and release, see `solvers.covariance.plan`.
+    release: "lattice", or "float": noise whose last bits leak, for research.
 
     After `fit`: `components_` (k, p) and `explained_variance_` (k,), as scikit-learn has them,
     `explained_variance_ratio_`, `mean_`, `n_components_`, `guarantee_` (`guarantee_.exact` is a
@@ -50,7 +50,6 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
     row_bound: Any = None
     mean_share: Any = 0.1
     relation: Any = "replace_one"
-    method: Any = "goe"
     release: Any = "lattice"
 
     def fit(self, X: Any, y: Any = None) -> DPPCA:  # noqa: N803
@@ -79,7 +78,6 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
             records=records,
             relation=self.relation,
             row_bound=bound,
-            method=self.method,
             release=self.release,
         )
         # The largest variance over the largest eigenvalue of the noise.
@@ -93,14 +91,14 @@ class DPPCA(_base.ClassNamePrefixFeaturesOutMixin, _base.TransformerMixin, DPEst
         if share > 0:
             mean = _private_mean(rows, plan, float(level.mu * np.sqrt(share)), mean_key)
         matrix: Any = np.asarray(moment) - np.outer(mean, mean)
-        values, vectors = covariance.principal_subspace(matrix, rank)
-        components = np.asarray(vectors).T
+        values, vectors = np.linalg.eigh(matrix)
+        values, components = values[::-1][:rank], vectors.T[::-1][:rank]
         # As scikit-learn turns them: the largest entry of each is positive.
         largest = np.abs(components).argmax(axis=1)
         components = components * np.sign(components[np.arange(rank), largest])[:, None]
         self.components_ = components
         self.mean_ = middle + mean
-        self.explained_variance_ = np.asarray(values)
+        self.explained_variance_ = values
         self.explained_variance_ratio_ = self.explained_variance_ / np.trace(matrix)
         self.n_components_ = rank
         self._finish(Drawn(level, error))
