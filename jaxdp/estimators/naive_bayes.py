@@ -33,7 +33,7 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
         that these help (a fifth of mu^2, Gaussian noise). None where all columns are categorical.
     categories: how many values each column has, coded 0, 1, ...; 0: continuous. None: all are.
     classes: the labels, public. None takes the labels of `y` and assumes that they are public.
-    noise, levels, relation: see `solvers.naive_bayes.plan`; smoothing, least_variance: `release`.
+    noise, relation: see `solvers.naive_bayes.plan`; smoothing, least_variance: `release`.
 
     After `fit`: `classes_`, `class_count_` (private), `model_`, `plan_`, `guarantee_`.
     """
@@ -45,7 +45,6 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
     relation: Any = "replace_one"
     smoothing: Any = 1.0
     least_variance: Any = 1e-6
-    levels: Any = 1024
 
     def fit(self, X: Any, y: Any) -> DPNaiveBayes:  # noqa: N803
         """Learn from (n, p) records and their labels."""
@@ -84,7 +83,6 @@ class DPNaiveBayes(_base.ClassifierMixin, DPEstimator):
             feature_bounds=bounds,
             relation=self.relation,
             noise=self.noise if self._is_private() else "gaussian",
-            levels=self.levels,
             spent=spent,
         )
         if self._is_private():

@@ -61,7 +61,9 @@ def test_examples_of_a_class(name):
 
 
 # Solvers without a folder.
-OF_ONE_FILE = ("jaxdp.solvers.covariance", "jaxdp.solvers.exponential_mechanism")
+OF_ONE_FILE = tuple(
+    f"jaxdp.solvers.{name}" for name in ("covariance", "exponential_mechanism", "naive_bayes")
+)
 
 
 def exported(module):

@@ -2,14 +2,10 @@
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_breast_cancer, load_iris, load_wine
+from sklearn.datasets import load_iris
 from sklearn.model_selection import train_test_split
-from sklearn.naive_bayes import GaussianNB
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
 import jaxdp as dp
-from jaxdp.estimators import NotPrivateWarning
 
 pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
 
@@ -37,38 +33,13 @@ def test_mixed_columns_text_labels_and_the_budget():
     np.testing.assert_allclose(model.predict_proba(features).sum(axis=1), 1.0, rtol=1e-12)
 
 
-def test_real_data_in_a_pipeline():
-    """10 of the columns of breast cancer, 569 records. Without privacy .910; mean and standard
-    deviation of 10 keys at epsilon 1, 10: .876 +- .051, .917 +- .009. Here without noise.
-    """
-    features, labels = load_breast_cancer(return_X_y=True)
-    upper = np.array([30, 40, 200, 2600, 0.2, 0.4, 0.5, 0.25, 0.35, 0.1])
-    public = FunctionTransformer(lambda x: x[:, :10] / upper)
-    model = make_pipeline(
-        public,
-        dp.DPNaiveBayes(epsilon=np.inf, delta=1e-6, feature_bounds=(0.0, 1.0), least_variance=1e-4),
-    )
-    with pytest.warns(NotPrivateWarning):
-        model.fit(features, labels)
-    theirs = GaussianNB().fit(features[:, :10], labels).score(features[:, :10], labels)
-    assert abs(model.score(features, labels) - theirs) < 0.02
-
-
 @pytest.mark.filterwarnings("ignore::jaxdp.estimators.BoundsWarning")
-@pytest.mark.parametrize(
-    ("load", "peer"),
-    [
-        (load_iris, 0.658),
-        pytest.param(load_wine, 0.450, marks=pytest.mark.long),
-        pytest.param(load_breast_cancer, 0.636, marks=pytest.mark.long),
-    ],
-)
-def test_small_data_at_epsilon_one_against_a_peer(load, peer):
-    """Means of 20 splits of diffprivlib 0.6.6 with the same bounds, those of the columns.
+def test_small_data_at_epsilon_one_against_a_peer():
+    """Mean of 20 splits of iris, above .66 of diffprivlib 0.6.6 with the same bounds.
 
     Ours in benchmarks/results/estimators.json. Bounds from the records: for comparison alone.
     """
-    features, labels = load(return_X_y=True)
+    features, labels = load_iris(return_X_y=True)
     bounds = features.min(axis=0), features.max(axis=0)
     scores = []
     for seed in range(20):
@@ -79,7 +50,7 @@ def test_small_data_at_epsilon_one_against_a_peer(load, peer):
             epsilon=1.0, delta=len(known) ** -2.0, feature_bounds=bounds, random_state=seed
         ).fit(fitted, known)
         scores.append(model.score(scored, hidden))
-    assert np.mean(scores) > peer + 0.1
+    assert np.mean(scores) > 0.658 + 0.1
 
 
 def test_pure_budget_and_public_classes():

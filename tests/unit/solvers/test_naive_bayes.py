@@ -11,7 +11,7 @@ import jaxdp as dp
 from jaxdp._core.neighbours import SOLVER_RELATIONS
 from jaxdp.solvers import naive_bayes as nb
 from jaxdp.solvers.lattice import whole_noise
-from jaxdp.solvers.naive_bayes.model import _statistics
+from jaxdp.solvers.naive_bayes import _statistics
 
 BUDGET = dp.Budget(1.0, 1e-6)
 KEY = jax.random.key(0)
@@ -94,51 +94,14 @@ def test_counts_add_up_to_the_number_of_records_where_it_is_public():
         assert jnp.min(counts) >= 1.0
 
 
-def test_gaussian_plan_meets_the_budget_exactly():
-    for relation in SOLVER_RELATIONS:
-        made = make_plan(relation=relation, categories=(3, 2, 0, 0, 0))
-        spent = float(made.guarantee.delta(1.0))
-        assert 0.999e-6 < spent <= 1e-6
-        assert isinstance(made.guarantee.exact, dp.GDP)
-
-
-def test_pure_budgets_need_no_accountant():
+def test_a_pure_budget_is_shared_by_the_tables():
     pure = dp.Budget(1.0, 0.0)
-    for family in ("laplace", "discrete_laplace"):
-        made = make_plan(budget=pure, noise=family, categories=(3, 2))
-        # Three tables of one cell each.
-        np.testing.assert_allclose(made.count_noise.scale, 3.0, rtol=1e-12)
-        assert made.sum_noise is None
+    made = make_plan(budget=pure, noise="laplace", categories=(3, 2))
+    # Three tables of one cell each.
+    np.testing.assert_allclose(made.count_noise.scale, 3.0, rtol=1e-12)
+    assert made.sum_noise is None
     with pytest.raises(ValueError, match="delta"):
         make_plan(budget=pure, noise="gaussian", categories=(3, 2))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("family", ["discrete_gaussian", "discrete_laplace"])
-def test_lattice_noises_are_calibrated_by_the_composed_loss(family):
-    made = make_plan(noise=family, categories=(3, 2, 0))
-    assert 0.99e-6 < made.guarantee.delta(1.0) <= 1e-6
-    assert made.square_levels == made.levels
-
-
-def test_gaussians_of_your_own():
-    noises = {"counts": dp.Gaussian(20.0), "sums": dp.Gaussian(20_000.0)}
-    made = make_plan(noise=noises, relation="replace_one")
-    mu = np.sqrt(4 / 20.0**2 + (2048 + np.sqrt(2)) ** 2 / 20_000.0**2)
-    np.testing.assert_allclose(made.guarantee.exact.mu, mu, rtol=1e-12)
-    with pytest.raises(ValueError, match="noise does not keep the budget"):
-        make_plan(budget=dp.Budget(0.1, 1e-6), noise=noises)
-
-
-@pytest.mark.long
-def test_noise_of_your_own_is_composed_and_refused_above_the_budget():
-    once = dp.optimal.integer_noise(dp.Budget(0.3, 1e-3))
-    made = make_plan(budget=dp.Budget(1.0, 3e-3), noise={"counts": once}, categories=(3, 4))
-    assert made.guarantee.delta(1.0) <= 3e-3
-    # (1, .1) for each of three statistics, as published, is not (1, .1) for the model.
-    published = dp.optimal.integer_noise(dp.Budget(1.0, 0.1))
-    with pytest.raises(ValueError, match="noise does not keep the budget"):
-        make_plan(budget=dp.Budget(1.0, 0.1), noise={"counts": published}, categories=(3, 4))
 
 
 @pytest.mark.float64
@@ -182,18 +145,6 @@ def test_with_a_wide_budget_it_is_that_of_scikit_learn():
     np.testing.assert_allclose(ours[inside], theirs[inside], atol=5e-3)
 
 
-def test_it_learns_under_a_budget():
-    """Accuracy .8944 with a budget of 1e6; at (1, 1e-6) .8948, standard deviation .0006."""
-    features, labels = synthetic(20_000, 1)
-    made = make_plan(
-        classes=3, categories=(4, 0), feature_bounds=(-3.0, 3.0), relation="replace_one"
-    )
-    model = nb.release(features, labels, made, KEY)
-    found = np.argmax(nb.log_joint(features, model, made), axis=1)
-    # 5 standard deviations below the mean.
-    assert np.mean(found == labels) > 0.8916
-
-
 @pytest.mark.float64
 def test_categories_never_seen_get_noise_and_unknown_codes_count_for_nothing():
     made = make_plan(categories=(5,))
@@ -207,8 +158,6 @@ def test_bad_input():
     for bad in (
         {"relation": "both"},
         {"noise": "cauchy"},
-        {"noise": {"counts": dp.Gaussian(1e3)}},
-        {"noise": {"counts": dp.Gaussian(1e3), "sums": dp.Subbotin(1e6, 2.0)}},
         {"classes": 0},
         {"levels": 0},
         {"categories": (3, -1)},
@@ -218,9 +167,6 @@ def test_bad_input():
     ):
         with pytest.raises(ValueError, match=next(iter(bad))):
             make_plan(**bad)
-    cells = dp.DiscreteHistogram([1, 2, 1])
-    with pytest.raises(ValueError, match="log-concave"):
-        make_plan(noise={"counts": cells, "sums": cells}, relation="replace_one")
     made = make_plan()
     good = np.array([[0.0, 0.0], [1.0, 0.5]])
     for features, labels, name in (

@@ -1,6 +1,5 @@
 """Records of one length, keys, argument order; plans pay for what their draws are off by."""
 
-import importlib
 import inspect
 
 import jax
@@ -43,10 +42,8 @@ def train(data, params=PARAMS):
     ("data", "message"),
     [
         ((X, Y[:1]), r"data\[1\] must have as many records as data\[0\], 100, got 1"),
-        ((X[:1], Y), r"data\[1\] must have as many records as data\[0\], 1, got 100"),
         ({"x": X, "y": Y[:99]}, r"data\['y'\] must have .* data\['x'\], 100, got 99"),
         (((X, {"mask": Y}), Y[:0]), r"data\[1\] must have .* data\[0\]\[0\], 100, got 0"),
-        ((np.ones((4, 3)), np.ones(5)), r"data\[1\] must have .* 4, got 5"),
         ((X[:0], Y[:0]), r"data\[0\] must hold 1 record at least, got 0"),
         (X[:0], "data must hold 1 record at least, got 0"),
         ((X, 1.0), r"data\[1\] must be an array with the records along its first axis"),
@@ -66,9 +63,7 @@ def bayes():
 
 
 def moment(records):
-    return covariance.Plan(
-        jnp.ones(2), jnp.ones(()), jnp.ones(()), 3, records, "gaussian", "add_remove"
-    )
+    return covariance.Plan(jnp.ones(2), jnp.ones(()), jnp.ones(()), 3, records, "add_remove")
 
 
 def descend(records, targets):
@@ -143,20 +138,11 @@ def test_gradients_without_their_axis_are_told_what_is_missing():
             update(uneven, None)
 
 
-NOISES = [
-    dp.Gaussian(1.0), dp.Laplace(1.0), dp.DiscreteGaussian(1.0), dp.DiscreteLaplace(1.0),
-    dp.TruncatedLaplace(1.0, 3.0), dp.Staircase(1.0, 1.0, 0.4), dp.FlippedHuber(1.0, 1.0),
-    dp.OffsetGaussian(1.0, 1.0), dp.Subbotin(1.0, 1.5), dp.Histogram(1.0, (1, 2, 1)),
-    dp.DiscreteHistogram((1, 2, 1)),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("noise", NOISES, ids=lambda noise: type(noise).__name__)
 @pytest.mark.parametrize("key", [0, None, np.int64(3), jnp.zeros(2)], ids=str)
-def test_a_draw_asks_for_a_key(noise, key):
+def test_a_draw_asks_for_a_key(key):
     """Without the tests' own checks of types, which users do not have."""
     with pytest.raises(ValueError, match=r"key must be .* such as jax.random.key\(seed\)"):
-        inspect.unwrap(type(noise).sample)(noise, key, (3,))
+        inspect.unwrap(dp.Gaussian.sample)(dp.Gaussian(1.0), key, (3,))
 
 
 PLAN, SGD = made_for_params(), optax.sgd(0.1)
@@ -204,9 +190,10 @@ PLANS = {
 @pytest.fixture
 def large_errors(monkeypatch):
     """Errors of 2^-20 a draw, in what is stated; draws themselves are as ever."""
-    of_bayes = importlib.import_module("jaxdp.solvers.naive_bayes.plan")
     monkeypatch.setattr(lattice, "sampling_error", lambda draws, _: jnp.asarray(draws * EACH))
-    monkeypatch.setattr(of_bayes, "whole_noise_error", lambda _, draws: jnp.asarray(draws * EACH))
+    monkeypatch.setattr(
+        naive_bayes, "whole_noise_error", lambda _, draws: jnp.asarray(draws * EACH)
+    )
 
 
 @pytest.mark.parametrize("name", PLANS)
