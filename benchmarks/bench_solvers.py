@@ -58,7 +58,7 @@ def chain(job: Regression) -> dict[str, Any]:
     exact = job.problem()
     batch = regressions.plans(exact, jax.random.split(key, 1), *job.settings["winid"])
     plan = jax.tree.map(lambda x: x[0], batch)
-    drawn = np.asarray(noise_of(in_a_row(plan), key, plan.release).noise)
+    drawn = np.asarray(noise_of(in_a_row(plan), key).noise)
     drawn = drawn[: plan.sequence.size].reshape(plan.sequence.shape)
     result: dict[str, Any] = {"problem": job.name, "updates": int(plan.sequence.size)}
     reference = numpy_chain(exact, plan, drawn)
@@ -88,7 +88,7 @@ def chain(job: Regression) -> dict[str, Any]:
     made, single = regressions.plans(exact, keys, *job.settings["winid"]), job.problem("float32")
     batch_seconds = medians(
         {
-            str(chunk): lambda c=chunk: coordinate_descent.run_many(single, made, keys, chunk=c)
+            str(chunk): lambda c=chunk: regressions.chains(single, made, keys, chunk=c)
             for chunk in (1, 4, 16, 32)
         },
         repeats=3,
@@ -116,7 +116,7 @@ def grid() -> dict[str, Any]:
     keys = jax.vmap(jax.random.key)(jnp.asarray(seeds.ravel()))
     start, busy = time.perf_counter(), time.process_time()
     made = regressions.plans(problem, keys, steps.ravel(), clips.ravel())
-    theta = np.asarray(coordinate_descent.run_many(problem, made, keys))
+    theta = np.asarray(regressions.chains(problem, made, keys))
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
     objective = np.asarray(jax.lax.map(problem.objective, jnp.asarray(theta)))
     best = objective.reshape(10, 100, 5).mean(axis=2)

@@ -1,5 +1,6 @@
 """The regressions of the published experiments: data, optimum, tuned hyper-parameters."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -132,11 +133,23 @@ def plans(
     return jax.jit(jax.vmap(one))(keys, steps, clips)
 
 
+@functools.partial(jax.jit, static_argnames="chunk")
+def chains(
+    problem: dp.solvers.Problem, made: coordinate_descent.Plan, keys: jax.Array, chunk: int = 1
+) -> jax.Array:
+    """theta of each plan and key, `chunk` at a time: with one, a state stays in a CPU's cache."""
+
+    def chain(pair: tuple[coordinate_descent.Plan, jax.Array]) -> Any:
+        return coordinate_descent.run(problem, *pair)
+
+    return jax.lax.map(chain, (made, keys), batch_size=None if chunk == 1 else chunk)
+
+
 def relative_errors(
     problem: dp.solvers.Problem, best: float, made: coordinate_descent.Plan, keys: jax.Array
 ) -> np.ndarray:
     """F / F* - 1 of each chain. Evaluation, NOT PRIVATE."""
-    theta = coordinate_descent.run_many(problem, made, keys)
+    theta = chains(problem, made, keys)
     return np.asarray(jax.lax.map(problem.objective, theta)) / best - 1.0
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import jaxdp as dp
 from benchmarks.reproductions import proximal_descent
 from jaxdp import datasets
-from jaxdp.solvers import L1, Problem, coordinate_descent, glm
 
 EACH = (1.0, 0.1)  # the budget of one update
 SPLITS, DRAWS = 50, 2
@@ -85,50 +84,42 @@ def records() -> tuple[np.ndarray, np.ndarray]:
 def published_table() -> dict[str, Any]:
     """Errors over fresh splits, 80 % of the records for training; the composed budget."""
     features, labels = records()
-    coordinates = features.shape[1]
     training = int(np.ceil(0.8 * len(features)))
     optimised = dp.optimal.noise(dp.Budget(*EACH), loss="l1", sensitivity=2.0, resolution=40)
-    noises: dict[str, Any] = {name: name for name in PUBLISHED} | {"optimised": optimised}
+    noises: dict[str, Any] = dict(proximal_descent.published_noises(*EACH))
+    noises |= {"optimised": optimised, "none": None}
     rng = np.random.default_rng(0)
     errors: dict[str, list[tuple[float, float]]] = {name: [] for name in noises}
-    shares, composed, updates = [], {}, 0
+    shares = []
     for split in range(SPLITS):
         order = rng.permutation(len(features))
         seen, unseen = order[:training], order[training:]
-        problem = glm(features[seen], labels[seen], loss="logistic", penalty=L1(1e-8))
         for name, noise in noises.items():
             for draw in range(DRAWS):
-                key = jax.random.key(1000 * split + draw)
-                order_key, start_key, noise_key = jax.random.split(key, 3)
-                plan = proximal_descent.plan(
-                    dp.Budget(*EACH),
-                    coordinates=coordinates,
-                    records=training,
-                    key=order_key,
-                    noise=noise,
+                seed = 1000 * split + draw
+                theta, sums = proximal_descent.trained(
+                    features[seen], labels[seen], noise, jax.random.key(seed), seed
                 )
-                start = proximal_descent.start(coordinates, start_key)
-                theta = coordinate_descent.run(problem, plan, noise_key, start=start)
-                guess = features @ np.asarray(theta) > 0
-                wrong = guess != (labels > 0)
+                wrong = (features @ theta > 0) != (labels > 0)
                 errors[name].append((100 * wrong[seen].mean(), 100 * wrong[unseen].mean()))
-                if split == draw == 0 and name != "none":
-                    updates = int(plan.sequence.size)
-                    composed[name] = float(plan.guarantee.delta(1.0))
                 if draw == 0 and name == "none":
-                    shares.append(np.mean(np.abs(true_queries(problem, plan, start)) < 10))
-    rows = {name: row(name, pairs, composed.get(name)) for name, pairs in errors.items()}
-    gaussian = updates * dp.privacy_loss(
-        dp.Mechanism(dp.fit_noise("gaussian", dp.Budget(*EACH), 2.0), 2.0)
-    )
+                    shares.append(np.mean(np.abs(sums) < 10))
+    updates = proximal_descent.PASSES * -(-features.shape[1] // 4)
+    losses = {
+        name: updates * dp.privacy_loss(dp.Mechanism(noise, 2.0))
+        for name, noise in noises.items()
+        if noise is not None
+    }
+    composed = {name: float(loss.delta(1.0)) for name, loss in losses.items()}
+    epsilon = float(losses["analytic_gaussian"].epsilon(0.1))
     return {
         "records": len(features),
-        "coordinates": coordinates,
+        "coordinates": features.shape[1],
         "training": training,
         "updates": updates,
         "share_of_queries_below_10": float(np.mean(shares)),
-        "composed_epsilon_of_analytic_gaussian_at_delta_0.1": float(gaussian.epsilon(0.1)),
-        "rows": rows,
+        "composed_epsilon_of_analytic_gaussian_at_delta_0.1": epsilon,
+        "rows": {name: row(name, pairs, composed.get(name)) for name, pairs in errors.items()},
     }
 
 
@@ -146,19 +137,3 @@ def row(name: str, pairs: list[tuple[float, float]], composed: float | None) -> 
         "per_update_delta": EACH[1],
         "composed_delta_at_epsilon_1": composed,
     }
-
-
-def true_queries(problem: Problem, plan: coordinate_descent.Plan, start: jax.Array) -> np.ndarray:
-    """The sums of derivatives that a noiseless run asks for, one an update. NOT PRIVATE."""
-    theta, queries = np.array(start), []
-    design = np.asarray(problem.design)
-    for coordinates in np.asarray(plan.sequence):
-        iterates = []
-        for j in coordinates:
-            query = design[j] @ (-1.0 / (1.0 + np.exp(theta @ design)))
-            queries.append(query)
-            point = theta[j] - query / design.shape[1]
-            theta[j] = np.sign(point) * max(abs(point) - 1e-8, 0.0)
-            iterates.append(theta.copy())
-        theta = np.mean(iterates, axis=0)
-    return np.array(queries)

@@ -11,4 +11,3 @@ from jaxdp.solvers.problems import Problem as Problem
 from jaxdp.solvers.problems import bounded_smoothness as bounded_smoothness
 from jaxdp.solvers.problems import coordinate_smoothness as coordinate_smoothness
 from jaxdp.solvers.problems import glm as glm
-from jaxdp.solvers.problems import private_smoothness as private_smoothness

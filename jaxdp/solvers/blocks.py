@@ -43,7 +43,7 @@ class SparseDesign(NamedTuple):
         """The type of the values."""
         return self.values.dtype
 
-    def row(self, coordinate: int) -> tuple[np.ndarray, np.ndarray]:
+    def row(self, coordinate: Any) -> tuple[np.ndarray, np.ndarray]:
         """Records with an entry, and the entries."""
         inside = slice(*self.starts[coordinate : coordinate + 2])
         return self.places[inside], self.values[inside]

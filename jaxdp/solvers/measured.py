@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdp._core.random_key import children
-from jaxdp._core.types import Key
+from jaxdp._core.types import Key, Vector
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import PureDP
 from jaxdp.solvers import scaling
 from jaxdp.solvers.blocks import Columns, Units, is_sparse
-from jaxdp.solvers.problems import Smoothness, bounded_smoothness
+from jaxdp.solvers.problems import bounded_smoothness
 
 # Share of the scales' mu^2 that narrows the bounds first. chosen: half
 _NARROWING = 0.5
@@ -49,14 +49,14 @@ class Bounded(NamedTuple):
 class Measured(NamedTuple):
     """Records, how their features are clipped and centred, and what is known of them.
 
-    targets: (n, k), about their centres. smoothness: of features in deviations. target_reach: what
-    no |target| exceeds, in deviations. spent: on centres and deviations. outside: as given.
+    targets: (n, k), about their centres. curvature: M_j of features in deviations. target_reach:
+    what no |target| exceeds, in deviations. spent: on centres and deviations. outside: as given.
     """
 
     features: Any
     targets: np.ndarray
     units: Units
-    smoothness: Smoothness
+    curvature: Vector
     target_reach: np.ndarray
     spent: Drawn | None
     outside: np.ndarray
@@ -69,11 +69,10 @@ class Measured(NamedTuple):
 
     def in_raw_units(self, loss: str) -> Measured:
         """The same records in raw units: an elastic net of these has no form in deviations."""
-        scale, count = self.units.scale, len(self.smoothness.values)
-        values = bounded_smoothness(loss, scale, intercept=count > len(scale)).values
+        scale, count = self.units.scale, len(self.curvature)
         return self._replace(
             units=self.units._replace(scale=np.ones_like(scale)),
-            smoothness=Smoothness(values, self.smoothness.origin),
+            curvature=bounded_smoothness(loss, scale, intercept=count > len(scale)).values,
         )
 
 
@@ -88,7 +87,6 @@ def measure(
     intercept: bool,
     pooled: bool,
     relation: str,
-    public_scale: np.ndarray | None = None,
 ) -> Measured:
     """Records within public bounds and released ranges, about their centres.
 
@@ -97,7 +95,7 @@ def measure(
     are measured from 0, which they are mostly.
 
     cost: of the scales, without their sampling error; None takes the middle and half the width of
-    the bounds, or 0 and `public_scale`. pooled: release one deviation for all features, in units of
+    the bounds. pooled: release one deviation for all features, in units of
     their bounds. budget: of the whole fit, whose delta covers the sampling error.
     """
     features, targets, bounds, ends, outside = given
@@ -105,8 +103,6 @@ def measure(
     if is_sparse(features) and not ((bounds[0] <= 0.0) & (bounds[1] >= 0.0)).all():
         raise ValueError("feature_bounds must contain 0 for sparse features")
     center, scale, spent = _scales(given, cost, budget, key, pooled, relation)
-    if public_scale is not None:
-        center[:width], scale[:width] = 0.0, public_scale
     if is_sparse(features):
         scale[:width] = np.hypot(center, scale)[:width]
         center[:width] = 0.0
@@ -125,7 +121,7 @@ def measure(
         features,
         targets,
         Units(lower, upper, center[:width], scale[:width], of_targets[0], of_targets[1]),
-        Smoothness(curvature, "public" if spent is None else "released"),
+        curvature,
         np.broadcast_to(reach, targets.shape[1:]),
         spent,
         np.broadcast_to(outside, len(targets)),

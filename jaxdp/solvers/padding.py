@@ -13,16 +13,13 @@ from jaxdp.solvers.problems import Problem
 BLOCK = 64
 
 
-def padded_number(records: int) -> int:
-    """The least 4, 5, 6 or 7 times a power of two that blocks fill and that is not smaller."""
-    step = max(BLOCK, (1 << (records - 1).bit_length()) // 8)
-    return -(-records // step) * step
-
-
 def padded(problem: Problem) -> Problem:
-    """The problem with more records, all zero: they add nothing to a gradient, but to means."""
+    """The problem with more records, all zero: they add nothing to a gradient, but to means.
+
+    Their number is the least 4, 5, 6 or 7 times a power of two that blocks fill.
+    """
     records = problem.design.shape[-1]
-    missing = padded_number(records) - records
+    missing = -records % max(BLOCK, (1 << (records - 1).bit_length()) // 8)
     if missing == 0:
         return problem
     widths = (0, 0), (0, missing)

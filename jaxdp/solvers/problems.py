@@ -19,20 +19,13 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import draws_in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, data, pytree, static
-from jaxdp._core.random_key import checked_key
-from jaxdp._core.types import ArrayLike, Key, Reals, Vector
-from jaxdp.guarantee.drawn import Drawn
-from jaxdp.guarantee.pure import PureDP
-from jaxdp.noise.laplace import Laplace
-from jaxdp.solvers import lattice
+from jaxdp._core.types import ArrayLike, Reals, Vector
 from jaxdp.solvers.blocks import Units, design_of, is_sparse
 from jaxdp.solvers.penalties import Penalty
 
 LOSSES = ("squared", "logistic")  # of a linear score
-ORIGINS = ("public", "released", "records")  # of a smoothness
+ORIGINS = ("public", "records")  # of a smoothness
 _CURVATURE = {"squared": 1.0, "logistic": 0.25}  # largest second derivatives. derived
-# Share of its bound that a private smoothness is at least. chosen: no step is unboundedly long
-_SMOOTHNESS_FLOOR = 1e-3
 
 
 @final
@@ -165,8 +158,8 @@ def _signs(values: np.ndarray, classes: ArrayLike | None) -> np.ndarray:
 class Smoothness:
     """M_j, the curvature of the mean loss along each coordinate, and where it comes from.
 
-    Steps and clipping thresholds are made of it, so it must be public or released: a solver
-    refuses `origin` "records".
+    Steps and clipping thresholds are made of it, so it must be public: a solver refuses `origin`
+    "records".
     """
 
     values: Vector
@@ -226,49 +219,3 @@ def bounded_smoothness(
     if intercept:
         bounds = xp.append(bounds, 1.0)
     return Smoothness(_CURVATURE[loss] * bounds**2, "public")
-
-
-@draws_in_float64
-def private_smoothness(
-    problem: Problem, feature_bounds: ArrayLike, epsilon: ArrayLike, key: Key
-) -> tuple[Smoothness, Drawn]:
-    """Smoothness of a regression, released by the Laplace mechanism, and its cost.
-
-    Args:
-        problem: made by `glm`.
-        feature_bounds: public bound_j, a number or (p,): each record's x_ij^2 is clipped to
-            bound_j^2.
-        epsilon: nats, split evenly over the p coordinates, but for an intercept, whose M is known.
-        key: of the noise; use it once and keep it secret.
-
-    Returns:
-        A `Smoothness` of origin "released", at least 1e-3 of its bound, and its cost, a `PureDP`
-        with the sampling error: pass it to the plan as `spent`.
-
-    A mean over n (public) records moves by at most c bound_j^2 / n if one is replaced, added or
-    removed. Source: Mangold et al., ICML 2022, section 5.
-
-    >>> import jax
-    >>> import jaxdp as dp
-    >>> ridge = {"loss": "squared", "penalty": dp.solvers.L2(0.1)}
-    >>> problem = dp.solvers.glm([[1.0, 0.0], [1.0, 1.0]], [1.0, -1.0], **ridge)
-    >>> smoothness, spent = dp.solvers.private_smoothness(problem, 1.0, 0.5, jax.random.key(0))
-    >>> smoothness.origin, float(spent.exact.epsilon_bound)
-    ('released', 0.5)
-    """
-    epsilon = checks.positive("epsilon", epsilon)
-    bounds = bounded_smoothness(problem.loss, feature_bounds).values
-    design = problem.design[:-1] if problem.intercept else problem.design
-    key, (coordinates, records) = checked_key(key, design, epsilon, bounds), design.shape
-    bounds = jnp.broadcast_to(bounds, (coordinates,))
-    curvature = jnp.minimum(_CURVATURE[problem.loss] * design**2, bounds[:, None])
-    total = jnp.sum(curvature, axis=1, dtype=jnp.float64)
-    # In any order of summation two sums of n terms round apart by n^2 ulp of the largest.
-    rounding = 1.0 + records**2 * float(jnp.finfo(jnp.float64).eps)
-    scales, ratio = coordinates * rounding * bounds / (records * epsilon), epsilon / coordinates
-    noise = lattice.added(Laplace(1.0), scales, ratio, key, scales.shape)
-    values = jnp.clip(noise.to(total / records), _SMOOTHNESS_FLOOR * bounds, bounds)
-    if problem.intercept:
-        values = jnp.append(values, _CURVATURE[problem.loss])
-    spent = Drawn(PureDP(epsilon), lattice.sampling_error(coordinates, "lattice"))
-    return Smoothness(values, "released"), spent

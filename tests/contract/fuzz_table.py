@@ -134,7 +134,6 @@ NOT_CALLED = {
     "DiscreteHistogram": "weights are part of the program: tests/noise",
     "risk.Advantage": "tests/design", "risk.Rate": "tests/design",
     "solvers.Problem": "what glm makes", "solvers.coordinate_smoothness": "takes a Problem",
-    "solvers.private_smoothness": "takes a Problem",
     "DPLasso": "tests/estimators", "DPLinearRegression": "tests/estimators",
     "DPLogisticRegression": "tests/estimators",
     "DPNaiveBayes": "tests/estimators", "DPPCA": "tests/estimators",

@@ -45,7 +45,7 @@ def _settled(charged: Any) -> Any:
 def _fitted() -> Any:
     """Parameters of models with a fixed key."""
     rng = np.random.default_rng(0)
-    features, key = rng.uniform(-1, 1, (60, 2)), jax.random.key(0)
+    features = rng.uniform(-1, 1, (60, 2))
     known = {"epsilon": 1.0, "delta": 1e-5, "random_state": 3, "feature_bounds": (-1, 1)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -53,9 +53,8 @@ def _fitted() -> Any:
         bayes = dp.DPNaiveBayes(**known, classes=[0, 1]).fit(features, np.arange(60) % 2)
         lasso = dp.DPLasso(**known, target_bounds=(-1, 1), passes=1).fit(features, features[:, 0])
     problem = dp.solvers.glm(features, features[:, 0], loss="squared", penalty=dp.solvers.L2(0.5))
-    smoothness, _ = dp.solvers.private_smoothness(problem, 1.0, 0.5, key)
     found = pca.components_, bayes.predict_log_proba(features[:2]), lasso.coef_
-    return *found, smoothness.values
+    return *found, dp.solvers.coordinate_smoothness(problem).values
 
 
 QUESTIONS: dict[str, Callable[[], Any]] = {

@@ -107,35 +107,24 @@ def planned(
     budget: Budget,
     steps: Vector,
     clips: tuple[Vector, Vector],
-    sizes: tuple[int, int | None],
+    updates: int,
     spent: Drawn | None,
-    words: tuple[int, str, str, str],
-    choices: tuple[object, object],
+    kept: tuple[int, str, str],
 ) -> GreedyPlan:
     """The plan of `coordinate_descent.plan` with `order="greedy"`; noise in proportion to C_j.
 
-    steps: step / M_j. clips: thresholds and sensitivities. sizes: passes and updates, one a
-    coordinate if None. words: records, iterate, relation, release. choices: noise and step, as
-    given.
+    clips: thresholds and sensitivities. kept: records, relation, release.
     """
-    records, iterate, relation, release = words
-    noise, step = choices
-    if noise != "gaussian" or iterate != "last" or callable(step):
-        raise ValueError("order 'greedy' takes Gaussian noise, the last iterate and one step")
-    passes, updates = sizes
-    updates = steps.size if updates is None else checks.positive_integer("updates", updates)
-    updates, (clip, sensitivities) = passes * updates, clips
-    lattice.require(release, Gaussian(1.0))
-    arrays = steps, clip, sensitivities, sensitivities, xp.ones(()), spent
-    shaped = GreedyPlan(*arrays, updates, records, relation, release)
+    lattice.require(kept[-1], Gaussian(1.0))
+    shaped = GreedyPlan(steps, *clips, clips[1], xp.ones(()), spent, updates, *kept)
     budget = left_for_exact(budget, shaped.sampling_error)
-    before = None if spent is None else spent.exact
     mu = largest_gdp(budget).mu
     if not bool(np.isfinite(mu) & (mu > 0)):
         raise ValueError(
             f"budget must be one that Gaussian noise can meet, got epsilon {budget.epsilon}, delta "
             f"{budget.delta}"
         )
+    before = None if spent is None else spent.exact
     # K(s) of a range of epsilon is about that of a Gaussian of mu = epsilon / 2.
     epsilon = 2.0 * mu * np.sqrt(SELECTION_SHARE / updates)
     ratio = mu * np.sqrt((1.0 - SELECTION_SHARE) / updates)
@@ -147,7 +136,7 @@ def planned(
     )
     if not bool(np.isfinite(factor)):
         raise ValueError(f"budget must exceed what was spent on scales, got {budget}")
-    scales = checks.noise_scale("scales of the noise for this clip", sensitivities / ratio * factor)
+    scales = checks.noise_scale("scales of the noise for this clip", clips[1] / ratio * factor)
     return dataclasses.replace(
         shaped, scales=round_up(scales, 8), selection_epsilon=epsilon / factor + _ROUNDING
     )
@@ -165,10 +154,11 @@ def descend(problem: Problem, plan: GreedyPlan, start: Vector, key: Key) -> Vect
     shift, grid = shift_factor(plan.relation) * _GRID, _GRID
     with np.errstate(over="ignore", invalid="ignore"):
         # Derivatives of float32 features too are summed in units of float64.
-        records = Records(problem, theta, np.float64)
+        records = Records(problem, clip, np.float64)
+        state = records.state(theta)
         for index in np.arange(plan.updates):
             words, noise_key = _words(key, index)
-            units: Any = records.whole_sums(grid, clip)
+            units: Any = records.whole_sums(state, grid)
             rate = plan.selection_epsilon / shift
             j = int(selected(np.abs(units), rate, plan.levels, np.asarray(words)))
             ratio = plan.sensitivities[j] / plan.scales[j]
@@ -176,7 +166,7 @@ def descend(problem: Problem, plan: GreedyPlan, start: Vector, key: Key) -> Vect
             gradient = noise.to(units[j] * clip[j] / (plan.records * grid))
             step = steps[j]
             value: Any = problem.penalty.proximal(strength[j], theta[j] - step * gradient, step)
-            records.move(j, value - theta[j])
+            state = records.moved(state, j, value - theta[j])
             theta[j] = value
     return theta
 

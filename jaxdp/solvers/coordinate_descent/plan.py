@@ -4,7 +4,7 @@ relation: replacing a record moves the mean gradient by 2 C_j / n, adding or rem
     with n public and fixed in the mean. Neither holds if n is not public.
 clip: one number C stands for C_j = C sqrt(M_j / sum M) (Mangold et al., section 5).
 order: the sequence is drawn from the key, independently of the data ("greedy": see there), and the
-    noise is calibrated to it: no draw overspends, as noise for the expected visits may.
+    noise is calibrated to its visits.
 allocation, with l_j the sensitivity: scale_j^2 proportional to l_j sqrt(M_j + l2) ("winid", least
     noise in the objective; l2 belongs to the penalty), l_j^2 ("spr", Mangold et al.: equal cost per
     update), l_j ("inid", the i.n.i.d. paper: least total variance), 1 ("iid").
@@ -46,7 +46,6 @@ from jaxdp.guarantee.pure import PureDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
-from jaxdp.noise.histogram import Histogram
 from jaxdp.released import require_drawable
 from jaxdp.solvers import lattice
 from jaxdp.solvers.coordinate_descent.greedy import GreedyPlan, planned
@@ -54,9 +53,8 @@ from jaxdp.solvers.penalties import Penalty
 from jaxdp.solvers.problems import Smoothness
 
 # What `plan` takes; see there.
-ORDERS = ("permutation", "cyclic", "iid", "greedy")
+ORDERS = ("permutation", "cyclic", "greedy")
 ALLOCATIONS = ("winid", "spr", "inid", "iid")
-ITERATES = ("last", "average")
 
 # Random words of a turn. chosen: few turns sort the coordinates of a plan
 _WORDS = 1024
@@ -81,7 +79,6 @@ class Plan:
     noise: Noise
     spent: Drawn | None  # before the first update, on the smoothness
     records: int | None = static()  # that the sensitivities hold for; None without noise
-    iterate: str = static()
     relation: str = static()
     release: str = static(default="lattice")
 
@@ -117,12 +114,8 @@ class Plan:
     @property
     def guarantee(self) -> Drawn:
         """Guarantee of all updates and `spent`, see `composed`, as sampled."""
-        ratios = self.ratios
-        if isinstance(self.noise, Histogram):
-            assert self.noise.certificate is not None
-            ratios = xp.full_like(ratios, self.noise.certificate.sensitivity)
         before = None if self.spent is None else self.spent.exact
-        exact = composed(self.noise, ratios, self.visits, before)
+        exact = composed(self.noise, self.ratios, self.visits, before)
         return Drawn(exact, self.sampling_error)
 
 
@@ -132,7 +125,7 @@ def plan(
     *,
     smoothness: Smoothness | ArrayLike,
     clip: ArrayLike,
-    records: int | None,
+    records: int,
     passes: int,
     relation: str,
     step: ArrayLike | Schedule = 1.0,
@@ -140,7 +133,6 @@ def plan(
     updates: int | None = None,
     allocation: str = "winid",
     noise: str | Noise = "gaussian",
-    iterate: str = "last",
     penalty: Penalty | None = None,
     spent: Drawn | Spent | None = None,
     key: Key | None = None,
@@ -152,15 +144,15 @@ def plan(
         budget: a `Budget` or (epsilon, delta) of the run, epsilon in nats, with the sampling error.
         smoothness: M_j, (p,), public (a bare array is your word for it) or released.
         clip: bound on each record's partial derivative: C_j, (p,), or C, see the module.
-        records: their number n, public and fixed.
-        passes, updates: their number, and updates in each, p if None.
+        records, passes: their numbers; the number n of records is public and fixed.
+        updates: of a pass of greedy descent, p if None; p otherwise.
         relation: what neighbours differ in, "replace_one" or "add_remove".
         step: steps are step / M_j; a number, or a function of the pass, as optax schedules are.
-        order: "permutation" (its first `updates`), "cyclic", "iid" (with replacement) or "greedy".
+        order: "permutation", "cyclic" or "greedy".
         allocation: of the noise, "winid", "spr", "inid" or "iid"; "winid" uses `penalty`.
         noise: "gaussian", "laplace" or a log-concave noise, which is scaled.
-        iterate: "last", or "average": each pass ends in the mean of its iterates.
-        penalty, spent: the problem's; the cost of `private_smoothness`, a part of the budget.
+        penalty: the problem's.
+        spent: the cost of what was released before, as of the smoothness: a part of the budget.
         key: of the order, which is drawn here.
         release: "lattice", or "float": noise whose last bits leak, for research.
 
@@ -174,35 +166,43 @@ def plan(
     [0.0667 0.1335]
     """
     budget = as_budget(budget)
-    _check_choices(relation, order, allocation, iterate)
-    curvature = public_values(smoothness, spent)
-    records, passes = _counts(records, passes)
-    steps = steps_of(curvature, step, passes)
-    clips = _clips(curvature, clip, records, relation)
-    before, words = spent and as_drawn(spent), (records, iterate, relation, release)
-    if order == "greedy":
-        return planned(budget, steps[0], clips, (passes, updates), before, words, (noise, step))
-    sequence = sequence_of(order, passes, len(curvature), updates, key)
-    base, shape = noise_of(noise, release), scale_shape(allocation, clips[1], curvature, penalty)
-    return _calibrated(Plan(sequence, *steps, *clips, shape, base, before, *words), budget)
-
-
-def _counts(records: int | None, passes: int) -> tuple[int, int]:
-    if records is None:
-        raise ValueError(
-            "records must be the public number of records: with a private n, the mean gradient has "
-            "no known sensitivity"
-        )
+    _check_choices(relation, order, allocation, noise, step)
     records = checks.positive_integer("records", records)
-    return records, checks.positive_integer("passes", passes)
+    passes = checks.positive_integer("passes", passes)
+    curvature = public_values(smoothness)
+    steps, pace = steps_of(curvature, step, passes)
+    clips = _clips(curvature, clip, records, relation)
+    before, kept = spent and as_drawn(spent), (records, relation, release)
+    if order == "greedy":
+        each = steps.size if updates is None else checks.positive_integer("updates", updates)
+        return planned(budget, steps, clips, passes * each, before, kept)
+    sequence = sequence_of(order, passes, len(curvature), key)
+    base, shape = noise_of(noise, release), scale_shape(allocation, clips[1], curvature, penalty)
+    return _calibrated(Plan(sequence, steps, pace, *clips, shape, base, before, *kept), budget)
+
+
+def _check_choices(
+    relation: str, order: str, allocation: str, noise: str | Noise, step: ArrayLike | Schedule
+) -> None:
+    checks.one_of("relation", relation, SOLVER_RELATIONS)
+    checks.one_of("order", order, ORDERS)
+    checks.one_of("allocation", allocation, ALLOCATIONS)
+    if order == "greedy" and (noise != "gaussian" or callable(step)):
+        raise ValueError("order 'greedy' takes Gaussian noise and one step")
 
 
 def _clips(
     curvature: Vector, clip: ArrayLike, records: int, relation: str
 ) -> tuple[Vector, Vector]:
-    """The thresholds, and the sensitivities that follow from them."""
-    thresholds = thresholds_of(curvature, clip)
-    return thresholds, sensitivities_of(thresholds, records, relation)
+    """C_j, as given or C sqrt(M_j / sum M), and the sensitivities that follow from them."""
+    clip = checks.real("clip", clip, 0.0, float(np.finfo(np.float64).max), open_lower=True)
+    if clip.ndim == 0:
+        clip = clip * xp.sqrt(curvature / xp.sum(curvature))
+    if clip.shape != curvature.shape:
+        raise ValueError(f"clip must be a number or have shape {curvature.shape}, got {clip.shape}")
+    clip = checks.noise_scale("clip of each coordinate", clip)
+    # A mean of whole numbers of units, whose product with the unit is rounded in float64.
+    return clip, shift_factor(relation) * clip / records * (1.0 + 2.0 * records * ULP)
 
 
 def _calibrated(shaped: Plan, budget: Budget) -> Plan:
@@ -220,13 +220,6 @@ def _calibrated(shaped: Plan, budget: Budget) -> Plan:
     scales = round_up(shape * factor, 8)
     scales = checks.noise_scale("scales of the noise for this clip", scales)
     return dataclasses.replace(shaped, scales=scales)
-
-
-def _check_choices(relation: str, order: str, allocation: str, iterate: str) -> None:
-    checks.one_of("relation", relation, SOLVER_RELATIONS)
-    checks.one_of("order", order, ORDERS)
-    checks.one_of("allocation", allocation, ALLOCATIONS)
-    checks.one_of("iterate", iterate, ITERATES)
 
 
 @in_float64
@@ -251,33 +244,20 @@ def noiseless_plan(
     curvature = checks.positive("smoothness", values)
     unbounded = xp.full_like(curvature, xp.inf)
     passes = checks.positive_integer("passes", passes)
-    sequence = sequence_of("cyclic", passes, len(curvature), None, None)
+    sequence = sequence_of("cyclic", passes, len(curvature), None)
+    steps = checks.positive("step", step) / curvature
+    noise = xp.zeros_like(curvature), Gaussian(1.0)
     return Plan(
-        sequence, checks.positive("step", step) / curvature, xp.ones(passes), unbounded,
-        unbounded, xp.zeros_like(curvature), Gaussian(1.0), None,
-        None, "last", "replace_one",
-    )  # fmt: skip
+        sequence, steps, xp.ones(passes), unbounded, unbounded, *noise, None, None, "replace_one"
+    )
 
 
-def sensitivities_of(clip: Vector, records: int, relation: str) -> Vector:
-    """Sensitivities of the mean of whole numbers of units.
-
-    Its product with the unit is rounded in float64.
-    """
-    return shift_factor(relation) * clip / records * (1.0 + 2.0 * records * ULP)
-
-
-def public_values(smoothness: Smoothness | ArrayLike, spent: object) -> Vector:
-    """M_j, unless it was computed from the records, or released and `spent` leaves its cost out."""
+def public_values(smoothness: Smoothness | ArrayLike) -> Vector:
+    """M_j, unless it was computed from the records."""
     if isinstance(smoothness, Smoothness) and smoothness.origin == "records":
         raise ValueError(
             "smoothness was computed from the records and would leak them: use "
-            "bounded_smoothness, private_smoothness, or .as_public() if the values are public"
-        )
-    if isinstance(smoothness, Smoothness) and smoothness.origin == "released" and spent is None:
-        raise ValueError(
-            "spent must be the cost of the released smoothness, the second value of "
-            "private_smoothness, got None; or account for it elsewhere and pass .as_public()"
+            "bounded_smoothness, or .as_public() if the values are public"
         )
     values = smoothness.values if isinstance(smoothness, Smoothness) else smoothness
     curvature = checks.positive("smoothness", values)
@@ -303,32 +283,15 @@ def steps_of(curvature: Vector, step: ArrayLike | Schedule, passes: int) -> tupl
     return step / curvature, pace
 
 
-def thresholds_of(curvature: Vector, clip: ArrayLike) -> Vector:
-    """C_j, as given or C sqrt(M_j / sum M)."""
-    clip = checks.real("clip", clip, 0.0, float(np.finfo(np.float64).max), open_lower=True)
-    if clip.ndim == 0:
-        clip = clip * xp.sqrt(curvature / xp.sum(curvature))
-    if clip.shape != curvature.shape:
-        raise ValueError(f"clip must be a number or have shape {curvature.shape}, got {clip.shape}")
-    return checks.noise_scale("clip of each coordinate", clip)
-
-
-def sequence_of(
-    order: str, passes: int, coordinates: int, updates: int | None, key: Key | None
-) -> Any:
-    """The coordinate of each update, (passes, updates)."""
-    updates = coordinates if updates is None else checks.positive_integer("updates", updates)
+def sequence_of(order: str, passes: int, coordinates: int, key: Key | None) -> Any:
+    """The coordinate of each update, (passes, coordinates)."""
     if order == "cyclic":
-        return (np.arange(passes * updates) % coordinates).reshape(passes, updates)
+        return np.tile(np.arange(coordinates), (passes, 1))
     if key is None:
         raise ValueError(f"key must be given to sample the sequence of order {order!r}")
-    if order == "iid":
-        return jax.random.randint(key_for("order", key), (passes, updates), 0, coordinates)
-    if updates > coordinates:
-        raise ValueError(f"updates must be at most {coordinates} in a permutation, got {updates}")
     words = _words(checked_key(key), passes * coordinates).reshape(passes, coordinates)
     # A stable sort: equal words, if any, make the same order by either library.
-    return xp.argsort(words, axis=1, stable=True)[:, :updates]
+    return xp.argsort(words, axis=1, stable=True)
 
 
 @jax.jit
@@ -379,14 +342,11 @@ def composed(
     """The guarantee of `visits[j]` updates of ratio sensitivity / scale = `ratios[j]`, and `spent`.
 
     Each update is a function of the records and of earlier updates, so that adaptive composition
-    holds. Shifts below the largest are covered: the noise is log-concave, or a `Histogram`, whose
-    worst shift is composed. Returns a GDP for Gaussians and a `PrivacyLoss` otherwise. Shapes:
-    ratios (..., p), visits (p,); the result is batched like ratios without its last axis.
+    holds. Shifts below the largest are covered: the noise is log-concave. Returns a GDP for
+    Gaussians and a `PrivacyLoss` otherwise. Shapes: ratios (..., p), visits (p,); the result is
+    batched like ratios without its last axis.
     """
-    if isinstance(noise, Histogram):
-        # One ratio for all, known before tracing: the worst of its shifts is found on the host.
-        total = xp.sum(visits) * privacy_loss(Mechanism(noise, float(ratios[0])))
-    elif isinstance(noise, Gaussian):
+    if isinstance(noise, Gaussian):
         squares = xp.sum(visits * (ratios / noise.scale) ** 2, axis=-1)
         gdp = GDP(round_up(xp.sqrt(squares), 4 + visits.size))
         if spent is None or isinstance(spent, GDP):

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import jaxdp as dp
 from jaxdp import datasets
@@ -45,7 +44,7 @@ def plan(key=KEY, **kwargs):
 
 def draw(made, key):
     """The noise of every update and the step of its lattice, (passes, updates)."""
-    noises, shape = drawn(in_a_row(made), key, made.release), made.sequence.shape
+    noises, shape = drawn(in_a_row(made), key), made.sequence.shape
     return Added(*(np.ravel(x)[: made.sequence.size].reshape(shape) for x in noises))
 
 
@@ -68,9 +67,3 @@ def standardised(name):
     data = datasets.load(name)
     features = (data.features - data.features.mean(axis=0)) / data.features.std(axis=0)
     return features, data.targets
-
-
-real_data = pytest.mark.skipif(
-    not (datasets.available("california_housing") and datasets.available("electricity")),
-    reason="needs the California and Electricity data, see jaxdp.datasets",
-)

