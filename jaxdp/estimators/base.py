@@ -28,7 +28,7 @@ import dataclasses
 import functools
 import operator
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
@@ -39,9 +39,7 @@ from jaxdp._core.precision import opened
 from jaxdp._core.random_key import ONE_KEY, secure_key, seeded_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.estimators.names import listed, without_numbers
 from jaxdp.estimators.parts import private_fits
-from jaxdp.estimators.record import text_of
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP
@@ -75,6 +73,8 @@ _MISSING = (
 _FEW = 10
 # What is printed in place of a fixed integer random_state.
 HIDDEN = "hidden"
+# Sentence of a fit whose noise comes from a fixed integer.
+SEEDED = "; no guarantee against anyone who guesses random_state, a fixed integer"
 # Said of y; no value of a record is printed.
 _NOT_NUMBERS = "y must be numbers, and some are not"
 # Arguments of other libraries, and why no estimator has them.
@@ -84,6 +84,8 @@ _REFUSED = {
     "data_norm": "each column has its own public bounds here: give feature_bounds, (lower, upper)",
     "bounds": "it is called feature_bounds, (lower, upper) of the columns",
 }
+# Columns that a message names at most. chosen: a line of them
+_NAMED = 5
 # epsilon and delta whose noise is below the rounding of float64. chosen: mu is 1e15, the most
 _NO_NOISE = (np.inf, 0.5)
 
@@ -161,9 +163,17 @@ class DPEstimator(_base.BaseEstimator):
 
     def _finish(self, guarantee: Drawn, note: str = "") -> None:
         """Keep the guarantee of a fit, none without noise, in words and how it was fitted."""
-        is_private = self._is_private()
-        self.guarantee_ = guarantee if is_private else Drawn(GDP(np.inf))
-        text = text_of(self, guarantee, is_private, self._is_seeded())
+        kind = type(guarantee.exact).__name__
+        text = f"delta {self.delta:g} at epsilon {self.epsilon:g}; at other epsilons see {kind}"
+        if getattr(self, "release", "lattice") == "float":
+            leaks = "for research: floating-point noise leaks through its last bits"
+            text = f"{leaks}; if exact, {text}"
+        if self._is_seeded():
+            text += SEEDED
+        if not self._is_private():
+            guarantee = Drawn(GDP(np.inf))
+            text = "no guarantee: epsilon is infinite, and the fit has no noise"
+        self.guarantee_ = guarantee
         self.privacy_text_ = f"{text}; {note}" if note else text
         self._fitted_relation = getattr(self, "relation", None)
 
@@ -261,6 +271,35 @@ def _values_unsaid(features: Any) -> Iterator[None]:
         if is_table:
             raise
         raise ValueError(_NOT_NUMBERS) from None
+
+
+def label(column: Any) -> str:
+    """A column's name in quotes, or its number."""
+    return f"'{column}'" if isinstance(column, str) else f"{column}"
+
+
+def listed(columns: Sequence[Any]) -> str:
+    """Labels of the first few columns, with a comma between."""
+    more = ", ..." if len(columns) > _NAMED else ""
+    return ", ".join(label(column) for column in columns[:_NAMED]) + more
+
+
+def without_numbers(features: Any) -> list[Any]:
+    """Columns of a table, by name or number, with a value that is not a number."""
+    table = np.asarray(features, dtype=object)
+    if table.ndim != 2:
+        return []
+    names = getattr(features, "columns", range(table.shape[1]))
+    columns = zip(names, table.T, strict=True)
+    return [name for name, values in columns if not _is_numeric(values)]
+
+
+def _is_numeric(values: np.ndarray) -> bool:
+    try:
+        values.astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def composed(spent: Iterable[Drawn]) -> Drawn:

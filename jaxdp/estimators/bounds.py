@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp.estimators.base import BoundsWarning
-from jaxdp.estimators.names import label, listed
+from jaxdp.estimators.base import BoundsWarning, label, listed
 from jaxdp.solvers.blocks import Columns
 
 # Largest bound, and least half width. chosen: squares of both, and noise for them, are finite

@@ -25,7 +25,7 @@ from jaxdp.solvers.coordinate_descent import GreedyPlan
 from jaxdp.solvers.coordinate_descent.defaults import DEVIATIONS
 from jaxdp.solvers.measured import Bounded, Measured, measure
 from jaxdp.solvers.penalties import L1, L2, Penalty
-from jaxdp.solvers.problems import Smoothness, bounded_smoothness, regression
+from jaxdp.solvers.problems import regression
 
 # Passes of a fit without noise. chosen: columns of condition 100 converge to a thousandth
 _NOISELESS_PASSES = 1000
@@ -52,7 +52,6 @@ class LinearModel(DPEstimator):
 
     feature_bounds: Any = None
     scaling_share: Any = 0.1
-    smoothness: Any = None
     fit_intercept: Any = True
     noise: Any = "gaussian"
     relation: Any = "replace_one"
@@ -60,7 +59,6 @@ class LinearModel(DPEstimator):
     clip: Any = None
     passes: Any = None
     step: Any = None
-    allocation: Any = "winid"
     # (2, p): ends that features are clipped to, public or released.
     feature_range_: np.ndarray = dataclasses.field(init=False)
     coef_: np.ndarray = dataclasses.field(init=False)
@@ -91,14 +89,11 @@ class LinearModel(DPEstimator):
             found[rows] = np.clip(part, lower, upper) @ self.coef_.T
         return found + self.intercept_
 
-    def _bounds(self, features: Any = None) -> np.ndarray:
-        """Public bounds of the features, (2, p), infinite without any; warns of values beyond."""
-        if self.feature_bounds is None:
-            return np.full((2, self.n_features_in_), [[-np.inf], [np.inf]])
+    def _bounds(self, features: Any) -> np.ndarray:
+        """Public bounds of the features, (2, p); warns of values beyond."""
         columns = self._columns()
-        bounds = public_bounds(self.feature_bounds, columns, warn=features is not None)
-        if features is not None:
-            warn_of_bounds(features, *bounds, columns)
+        bounds = public_bounds(self.feature_bounds, columns, warn=True)
+        warn_of_bounds(features, *bounds, columns)
         return np.stack(bounds)
 
     def _is_gaussian(self) -> bool:
@@ -132,7 +127,7 @@ class LinearModel(DPEstimator):
             deviations = wide.get(solver, DEVIATIONS) if self._is_gaussian() else DEVIATIONS
         records = measure(
             given,
-            self._scaling_cost(given, budget, mu),
+            self._scaling_cost(budget, mu),
             budget,
             keys[0],
             loss=loss,
@@ -140,7 +135,6 @@ class LinearModel(DPEstimator):
             intercept=bool(self.fit_intercept),
             pooled=solver == "greedy",
             relation=self.relation,
-            public_scale=self._public_scale(loss, width),
         )
         self._units, self.solver_ = records.units, solver
         self.feature_range_ = np.stack(records.units[:2])
@@ -178,15 +172,11 @@ class LinearModel(DPEstimator):
         at_least = f"and n mu / p {rate:.3g}, at least {_GREEDY_BELOW:g}"
         return "coordinate_descent", f"{why}, {at_least}"
 
-    def _scaling_cost(self, given: Bounded, budget: Budget, mu: float) -> GDP | PureDP | None:
+    def _scaling_cost(self, budget: Budget, mu: float) -> GDP | PureDP | None:
         """`scaling_share` of the budget, for noise of the descent's own kind, or None."""
         share = float(checks.real("scaling_share", self.scaling_share, 0.0, 1.0))
         if share == 1.0:
             raise ValueError("scaling_share must lie in [0, 1), got 1: nothing is left to learn by")
-        if self.smoothness is not None:
-            return None
-        if not np.isfinite(given.bounds).all():
-            raise ValueError("feature_bounds or smoothness must be given, and be public")
         if share == 0.0:
             return None
         if self._is_gaussian() and not mu > 0:
@@ -195,26 +185,6 @@ class LinearModel(DPEstimator):
                 f"{budget.epsilon}, delta {budget.delta}"
             )
         return GDP(mu * np.sqrt(share)) if self._is_gaussian() else PureDP(budget.epsilon * share)
-
-    def _public_scale(self, loss: str, coordinates: int) -> np.ndarray | None:
-        """Deviations of M_j of the features, the caller's word that they are public."""
-        values = self.smoothness
-        if values is None:
-            return None
-        if isinstance(values, Smoothness):
-            if values.origin != "public":
-                raise ValueError(
-                    "smoothness was computed from the records and would leak them, or its cost is "
-                    "unknown here: give feature_bounds, and scales are released from the budget"
-                )
-            values = values.values
-        values = np.asarray(checks.positive("smoothness", values))
-        if values.shape not in ((), (coordinates,)):
-            raise ValueError(
-                f"smoothness must be a number or have shape ({coordinates},), got {values.shape}"
-            )
-        curvature = np.asarray(bounded_smoothness(loss, np.ones(1)).values)
-        return np.broadcast_to(np.sqrt(values / curvature), (coordinates,))
 
     def _release_moments(
         self, records: Measured, penalty: Penalty, budget: Budget, key: Key
@@ -247,12 +217,9 @@ class LinearModel(DPEstimator):
     def _set_coefficients(self, found: list[tuple[np.ndarray, float]]) -> None:
         self.coef_, self.intercept_ = (one_or_all(x) for x in zip(*found, strict=True))
         if not (np.isfinite(self.coef_).all() and np.isfinite(self.intercept_).all()):
-            chosen = self.step is not None or self.clip is not None
-            name = "feature_bounds" if self.smoothness is None else "smoothness"
-            own = f"{name} must be nearer to 1, in other units of the columns, or alpha smaller"
             raise ValueError(
-                f"{'step or clip must be smaller' if chosen else own}: the coefficients are not "
-                "finite"
+                "step, clip or alpha must be smaller, or feature_bounds nearer to 1, in other "
+                "units of the columns: the coefficients are not finite"
             )
 
     def _descend(
@@ -296,12 +263,12 @@ class LinearModel(DPEstimator):
     ) -> Any:
         """Clip, passes and step as given, or as the defaults of coordinate descent have them."""
         passes = None if self.passes is None else checks.positive_integer("passes", self.passes)
-        smoothness, count = records.smoothness, len(records.targets)
+        curvature, count = records.curvature, len(records.targets)
         if not self._is_private():
             found = _NOISELESS_PASSES if passes is None else passes
-            return coordinate_descent.noiseless_plan(smoothness, passes=found)
-        size, scale = smoothness.values.size, float(records.units.target_scale[0])
-        known = (budget, smoothness.values, count, self.relation)
+            return coordinate_descent.noiseless_plan(curvature, passes=found)
+        size, scale = curvature.size, float(records.units.target_scale[0])
+        known = (budget, curvature, count, self.relation)
         if self.solver_ == "greedy":
             chosen = coordinate_descent.greedy_defaults(*known, target_scale=scale)
             warn_of_few(chosen.updates, chosen.rate)
@@ -314,11 +281,11 @@ class LinearModel(DPEstimator):
                 *known, target_scale=scale, largest=largest, passes=passes
             )
             warn_of_little(chosen.rate)
-            own = {"passes": chosen.passes, "allocation": self.allocation, "noise": self.noise}
-            own, first = own | {"penalty": penalty, "key": key}, chosen.step
+            own = {"passes": chosen.passes, "noise": self.noise, "penalty": penalty, "key": key}
+            first = chosen.step
         return coordinate_descent.plan(
             budget,
-            smoothness=smoothness,
+            smoothness=curvature,
             clip=chosen.clip if self.clip is None else self._own_clip(records),
             records=count,
             relation=self.relation,
@@ -330,7 +297,7 @@ class LinearModel(DPEstimator):
 
     def _own_clip(self, records: Measured) -> Any:
         """`clip`, which is in the units of the columns, in deviations."""
-        values, unit = np.asarray(records.smoothness.values), records.units.scale
+        values, unit = np.asarray(records.curvature), records.units.scale
         unit = np.append(unit, np.ones(len(values) - len(unit)))
         if np.ndim(self.clip):
             return self.clip / unit

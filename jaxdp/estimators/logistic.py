@@ -9,9 +9,8 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._core.random_key import children
 from jaxdp._core.types import Key
-from jaxdp.estimators.base import composed, estimator
+from jaxdp.estimators.base import SEEDED, composed, estimator
 from jaxdp.estimators.linear import LinearModel
-from jaxdp.estimators.record import SEEDED
 from jaxdp.guarantee.drawn import left_for_exact
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.solvers import lattice, scaling

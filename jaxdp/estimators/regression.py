@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.estimators.base import NotPrivateWarning, composed, estimator
+from jaxdp.estimators.base import estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.estimators.linear import SOLVERS, LinearModel, one_or_all, raw
-from jaxdp.guarantee.drawn import Drawn
 from jaxdp.solvers import moments
 from jaxdp.solvers.measured import Bounded
 from jaxdp.solvers.penalties import L1, L2, ElasticNet, Penalty
 
 _base = checks.extra("sklearn.base", "learn")
-
-
-class EpsilonPath(NamedTuple):
-    """Coefficients (epsilons, seeds, p), intercepts (epsilons, seeds), and the cost of all fits."""
-
-    coef: np.ndarray
-    intercept: np.ndarray
-    guarantee: Drawn
 
 
 @estimator
@@ -50,8 +40,7 @@ class DPLinearRegression(_base.RegressorMixin, LinearModel):
         the budget as Gaussian DP, greedy descent where n mu / p is small, and coordinate descent
         otherwise or where clip, passes, step or other noise is given. These numbers are public;
         `statement()` has them.
-    clip, passes, step, allocation, noise, smoothness, scaling_share, release, random_state: see
-        `DPLasso`.
+    clip, passes, step, noise, scaling_share, release, random_state: see `DPLasso`.
 
     Fitted: coef_, intercept_, solver_, plan_, n_iter_, feature_range_, guarantee_, privacy_text_.
     By moments also moments_ (see `solvers.moments`), coef_interval_ (p, 2) and intercept_interval_
@@ -126,36 +115,6 @@ class DPLinearRegression(_base.RegressorMixin, LinearModel):
         weights, constants = zip(*found, strict=True)
         return np.stack(weights), np.array(constants)
 
-    def epsilon_path(self, X: Any, y: Any, *, epsilons: Any, seeds: Any = 1) -> EpsilonPath:  # noqa: N803
-        """Fits for many epsilons, each with noise of its own, to study accuracy before a release.
-
-        epsilons: k numbers. seeds: fits of each epsilon. Other parameters are the estimator's, but
-        for `random_state`. The cost is the sum of all fits: on records that are
-        private, look at `guarantee`, or take public ones. A `NotPrivateWarning` gives the reason if
-        it has no epsilon at `delta`. It compiles nothing after the first fit.
-        """
-        epsilons, parts = np.ravel(np.asarray(epsilons, dtype=np.float64)), []
-        count = checks.positive_integer("seeds", seeds)
-        for epsilon in epsilons.tolist():
-            own = self.get_params() | {"epsilon": epsilon, "random_state": None}
-            parts += [type(self)(**own).fit(X, y) for _ in range(count)]
-        if not parts:
-            raise ValueError("epsilons must hold at least one number, got none")
-        shape = len(epsilons), count
-        weights = np.stack([part.coef_ for part in parts]).reshape(*shape, -1)
-        constants = np.array([part.intercept_ for part in parts]).reshape(shape)
-        total = composed(part.guarantee_ for part in parts)
-        if np.isfinite(epsilons).all() and not np.isfinite(total.epsilon(self.delta)):
-            exact, error = float(total.exact.epsilon(0.5 * self.delta)), float(total.sampling_error)
-            warnings.warn(
-                f"guarantee has no epsilon at delta {self.delta:g}: all fits with exact draws have "
-                f"epsilon {exact:.3g} at half of it, and the sampling error, {error:.1e}, counts "
-                "(1 + e^epsilon) times. Take fewer or smaller epsilons, or a larger delta",
-                NotPrivateWarning,
-                stacklevel=2,
-            )
-        return EpsilonPath(weights, constants, total)
-
     def statement(self) -> str:
         """Guarantee, neighbours, solver and conditions of the last `fit`, a sentence a line."""
         self._require_fitted()
@@ -186,12 +145,10 @@ class DPLasso(DPLinearRegression):
         releases centres and deviations of the bounded columns (`solvers.scaling`); `guarantee_` has
         it inside. Columns are measured from there, and M_j is the deviation squared. With 0 they
         are the middle and half the width of the bounds.
-    smoothness: public M_j of the uncentred features, instead of all that; `feature_bounds` then
-        only clip. Values computed from the records are refused.
     clip: C in |d loss_i / d w_j| <= C sqrt(M_j / sum M), in units of y times x; public. A wrong
         one costs accuracy, never privacy.
     clip, passes, step: None chooses from public numbers, see `coordinate_descent.defaults`.
-    allocation, noise: of `coordinate_descent.plan`.
+    noise: of `coordinate_descent.plan`.
     release: "lattice", or "float": noise in floating point, for research; `privacy_text_` says so.
     random_state: None for randomness of the operating system; see `estimators.base`.
 

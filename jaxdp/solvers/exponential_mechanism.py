@@ -45,6 +45,8 @@ from jaxdp.solvers.padding import padded
 from jaxdp.solvers.penalties import L2
 from jaxdp.solvers.problems import Problem
 
+# Share of delta for the distance of the chain from its limit. chosen: steps grow with its logarithm
+_SHARE = 1e-3
 # Most steps of a chain. chosen: no machine makes more, and an int64 holds them
 _MOST_STEPS = 1e15
 # Proposals of a step at most. derived: each is accepted with probability exp(-0.35) at least, so
@@ -93,7 +95,6 @@ def plan(
     relation: str,
     row_bound: ArrayLike = 1.0,
     penalty: L2 | None = None,
-    approximation_share: ArrayLike = 1e-3,
 ) -> Plan:
     """Temperature, regularisation and chain of a private logistic regression that keep a budget.
 
@@ -105,8 +106,6 @@ def plan(
         relation: "replace_one", or "add_remove" with `records` fixed in the mean.
         row_bound: longer rows are shortened to it; then G = row_bound and L = row_bound^2 / 4.
         penalty: the problem's own, an `L2` with one strength, or None.
-        approximation_share: of delta, spent on the distance of the chain from its limit, in (0,
-            0.5].
 
     Returns:
         A `Plan`: the k and m of least d/k + m R^2 / 2, and a chain that is long enough.
@@ -125,8 +124,10 @@ def plan(
     records = checks.positive_integer("records", records)
     radius = checks.real("radius", radius, 0.0, 1e100, open_lower=True)
     bound = checks.real("row_bound", row_bound, 0.0, 1e100, open_lower=True)
-    mu, variation = _split(budget, approximation_share)
-    strength = _strength(penalty)
+    mu, variation = _split(budget)
+    strength = jnp.zeros(()) if penalty is None else penalty.strength
+    if strength.ndim != 0:
+        raise ValueError(f"penalty.strength must be one number, got shape {strength.shape}")
     # Downwards, so that rounding never exceeds mu.
     root = mu * records / (shift_factor(relation) * bound) * (1.0 - 1e-14)
     curvature = jnp.maximum(strength, jnp.sqrt(2.0 * dimension) / (root * radius))
@@ -137,21 +138,13 @@ def plan(
     return Plan(*density, bound, *chain, variation, risk, GDP(mu), dimension, records, relation)
 
 
-def _split(budget: Budget, share: ArrayLike) -> tuple[Reals, Reals]:
+def _split(budget: Budget) -> tuple[Reals, Reals]:
     """mu of the exact draw, and the total variation of the chain, that keep the budget together."""
-    share = checks.real("approximation_share", share, 0.0, 0.5, open_lower=True)
-    variation = share * budget.delta / (1.0 + jnp.exp(budget.epsilon))
-    mu = largest_gdp(Budget(budget.epsilon, budget.delta * (1.0 - share) * (1.0 - 1e-12))).mu
+    variation = _SHARE * budget.delta / (1.0 + jnp.exp(budget.epsilon))
+    mu = largest_gdp(Budget(budget.epsilon, budget.delta * (1.0 - _SHARE) * (1.0 - 1e-12))).mu
     if not bool((mu > 0) & (variation > 0)):
         raise ValueError(f"budget must have delta > 0 and a finite noise, got {budget}")
     return mu, variation
-
-
-def _strength(penalty: L2 | None) -> Reals:
-    strength = jnp.zeros(()) if penalty is None else penalty.strength
-    if strength.ndim != 0:
-        raise ValueError(f"penalty.strength must be one number, got shape {strength.shape}")
-    return strength
 
 
 def _chain(

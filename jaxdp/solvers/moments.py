@@ -267,21 +267,15 @@ def checked(
 
 
 def solved(moments: Moments, penalty: Penalty, units: Units, target: int) -> np.ndarray:
-    """`coefficients` in units, of a penalty on coefficients of raw columns."""
-    strength, curvature = float(penalty.strength), float(penalty.curvature)
-    lasso = (strength - curvature) / (units.scale * units.target_scale[target])
-    free = np.zeros(int(moments.intercept))
-    ridge = np.append(curvature / units.scale**2, free)
-    return coefficients(moments, np.append(lasso, free), ridge)
+    """theta in units, of a penalty on coefficients of raw columns; the intercept has none.
 
-
-def coefficients(moments: Moments, lasso: np.ndarray, ridge: np.ndarray) -> np.ndarray:
-    """argmin theta^T A theta / 2 - b^T theta + sum lasso |theta| + sum ridge theta^2 / 2.
-
-    lasso, ridge: a number of each coordinate, 0 for the intercept, the last one.
+    argmin theta^T A theta / 2 - b^T theta + sum lasso |theta| + sum ridge theta^2 / 2.
     """
-    matrix = moments.regular + np.diag(ridge)
-    vector = moments.matrix[:-1, -1]
+    strength, curvature = float(penalty.strength), float(penalty.curvature)
+    free = np.zeros(int(moments.intercept))
+    lasso = (strength - curvature) / (units.scale * units.target_scale[target])
+    lasso, ridge = np.append(lasso, free), np.append(curvature / units.scale**2, free)
+    matrix, vector = moments.regular + np.diag(ridge), moments.matrix[:-1, -1]
     theta = np.linalg.solve(matrix, vector)
     if not lasso.any():
         return theta

@@ -124,18 +124,11 @@ def narrowed(
     doubt: np.ndarray | float = 0.25,
     cuts_tails: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds that nearly all records of each column lie in, from noisy histograms.
+    """Bounds that nearly all records of each column lie in, from noisy histograms: (lower, upper).
 
-    Args:
-        values, lower, upper, key, relation: as in `release`.
-        spent: cost of all `rounds`.
-        doubt: how much of a count's noise may be missing in a window, a number or (p,). More
-            narrows more columns, and cuts off more rare values.
-        cuts_tails: to windows of 95 % of the records, whatever stands out beyond them: for moments
-            of most records, not of all.
-
-    Returns:
-        (lower, upper), (p,) each, within the bounds given.
+    spent: cost of all `rounds`. doubt: how much of a count's noise may be missing in a window, a
+    number or (p,): more narrows more columns, and cuts off more rare values. cuts_tails: to windows
+    of 95 % of the records, whatever stands out beyond them, for moments of most records.
 
     A record is in one bin of each column. Of the windows of consecutive bins the shortest is taken
     that holds nearly all records, with a bin more on either side, where it is at most a quarter of
@@ -210,10 +203,9 @@ def release_pooled(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Centres and deviations of many columns from one mean square of all `features`.
 
-    For more columns than the budget can tell apart. Features are measured from the middle of their
-    bounds, and have the root mean square of all in units of half their width: a record moves it by
-    1 / n. A further column, of targets, has a mean and a mean square of its own. Arguments and
-    result as in `release`; the sampling error is at most that of its `sampling_error`.
+    For more columns than the budget can tell apart. A record moves the mean square, in units of
+    half the width of the bounds, by 1 / n. A further column, of targets, has a mean and a mean
+    square of its own. The sampling error is at most that of `release`.
     """
     values, middle, half = _checked(values, lower, upper, relation)
     records, extra = values.shape[0], values.shape[1] - features

@@ -110,21 +110,19 @@ def columns_of(family, records, rng):
     """Features and their bounds."""
     if family == "log-normal":
         return rng.lognormal(size=(records, 4)).clip(0, 60), (0.0, 60.0)
-    if family == "heavy tails":
-        return rng.standard_t(2.5, size=(records, 4)).clip(-40, 40), (-40.0, 40.0)
     return rng.normal(size=(records, 4)), (-100.0, 100.0)
 
 
-@pytest.mark.parametrize("family", ["log-normal", "heavy tails", "wide bounds"])
+@pytest.mark.parametrize("family", ["log-normal", "wide bounds"])
 def test_naive_bayes_gains_by_epsilon_and_keeps_its_budget(family):
     """Heavy tails: .84 at epsilon 3, .80 at 30; bounds of 100 deviations: .55 at 30."""
     x, bounds = columns_of(family, 3000, np.random.default_rng(0))
     noise = 0.3 * np.random.default_rng(1).normal(size=3000)
     y = (np.tanh(x - np.median(x, axis=0)) @ [1.0, -1.0, 0.5, 0.0] + noise > 0).astype(int)
     scores = []
-    for epsilon in (0.3, 1.0, 3.0, 10.0, 30.0):
+    for epsilon in (0.3, 3.0, 30.0):
         known = {"epsilon": epsilon, "delta": 1e-6, "feature_bounds": bounds}
-        models = [dp.DPNaiveBayes(**known, random_state=seed).fit(x, y) for seed in range(5)]
+        models = [dp.DPNaiveBayes(**known, random_state=seed).fit(x, y) for seed in range(3)]
         scores.append(np.median([each.score(x, y) for each in models]))
         total = float(models[0].guarantee_.exact.mu) ** 2
         spent = float(models[0].plan_.spent.exact.mu) ** 2
@@ -132,13 +130,13 @@ def test_naive_bayes_gains_by_epsilon_and_keeps_its_budget(family):
         assert float(models[0].guarantee_.delta(epsilon)) <= 1e-6
         assert epsilon < 1 or (np.asarray(models[0].plan_.upper) < 20).all()
     assert np.diff(scores).min() > -0.015
-    assert scores[2] > (0.77 if family == "log-normal" else 0.83)
+    assert scores[1] > (0.77 if family == "log-normal" else 0.83)
 
 
 def test_a_sparse_logistic_regression_is_greedy():
     """2,000 records of 20,000 columns had an accuracy of .51 at epsilon 1 and .62 at 10."""
     rng = np.random.default_rng(0)
-    x = rng.choice(np.array([-1.0, 1.0], np.float32), size=(1500, 2000))
+    x = rng.choice(np.array([-1.0, 1.0], np.float32), size=(1500, 800))
     y = (x[:, :4] @ [1, -1, 1, -1] + rng.normal(size=1500) > 0).astype(int)
     known = {"epsilon": 3.0, "delta": 1e-6, "feature_bounds": (-1, 1), "random_state": 0}
     model = dp.DPLogisticRegression(**known).fit(x, y)
@@ -149,15 +147,3 @@ def test_a_sparse_logistic_regression_is_greedy():
         x[:, :9], y + x[:, 8].clip(0).astype(int)
     )
     assert {each.solver_ for each in three.estimators_} == {"coordinate_descent"}
-
-
-def test_a_path_without_an_epsilon_says_why():
-    x, y = regression(500)
-    known = UNIT | {"delta": 1e-8, "target_bounds": (-3, 3), "random_state": None}
-    model = dp.DPLinearRegression(**known, solver="moments")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IntervalWarning)
-        assert np.isfinite(model.epsilon_path(x, y, epsilons=[1.0]).guarantee.epsilon(1e-8))
-        with pytest.warns(dp.estimators.NotPrivateWarning, match="no epsilon at delta 1e-08: all"):
-            path = model.epsilon_path(x, y, epsilons=[10.0], seeds=6)
-    assert np.isinf(path.guarantee.epsilon(1e-8))

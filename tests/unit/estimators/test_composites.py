@@ -1,7 +1,5 @@
 """The scikit-learn shells in pipelines: what they cost; searches and ensembles are refused."""
 
-import warnings
-
 import numpy as np
 import pytest
 from regression_data import UNIT, regression
@@ -14,6 +12,7 @@ from sklearn.ensemble import (
     VotingClassifier,
     VotingRegressor,
 )
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
@@ -91,13 +90,40 @@ def test_the_members_of_an_ensemble_are_added_up_by_hand():
 
 
 def test_given_categories_cost_nothing():
-    """And those that are found in the records have no guarantee."""
+    """And those that are found in the records have no guarantee, whatever is set later."""
     coded = np.column_stack([SIGN, FEATURES[:, 1:]])
     fitted = make_pipeline(ENCODER, clone(BAYES)).fit(coded, SIGN)
     assert total_privacy(fitted) is fitted[-1].guarantee_
     found = clone(fitted).set_params(columntransformer__onehotencoder__categories="auto")
-    with pytest.raises(ValueError, match="OneHotEncoder, which learns from the records"):
-        total_privacy(found.fit(coded, SIGN))
+    inner = found.fit(coded, SIGN)[0].named_transformers_["onehotencoder"]
+    for given in ("auto", [[0, 1, 2]]):
+        inner.set_params(categories=given)
+        with pytest.raises(ValueError, match="OneHotEncoder, which learns from the records"):
+            total_privacy(found)
+
+
+def imputed(**known):
+    holes = np.where(FEATURES > 0.85, np.nan, FEATURES)
+    return make_pipeline(SimpleImputer(**known), clone(BAYES)).fit(holes, SIGN)
+
+
+def test_an_imputer_of_a_constant_learns_nothing():
+    constant = {"strategy": "constant", "keep_empty_features": True}
+    for given in ({}, {"fill_value": 0.25}):
+        fitted = imputed(**constant, **given)
+        assert total_privacy(fitted) is fitted[-1].guarantee_
+    for known, reason in (
+        ({"strategy": "constant"}, "which columns are empty, and drops them"),
+        (constant | {"add_indicator": True}, "which columns lack values"),
+        ({"strategy": "mean"}, "learns from the records without noise"),
+    ):
+        with pytest.raises(ValueError, match=f"SimpleImputer, .*{reason}"):
+            total_privacy(imputed(**known))
+    for strategy in ("mean", "most_frequent"):
+        fitted = imputed(strategy=strategy, keep_empty_features=True)
+        fitted[0].set_params(strategy="constant", fill_value=0.0)
+        with pytest.raises(ValueError, match="learns from the records the values that it fills in"):
+            total_privacy(fitted)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +134,11 @@ def test_given_categories_cost_nothing():
         (OneVsRestClassifier(BAYES), THREE, "around private estimators"),
         (VotingRegressor([("a", LASSO), ("b", LinearRegression())]), SIGN, "around private"),
         (CalibratedClassifierCV(BAYES, cv=2), SIGN, "around private estimators"),
+        (TransformedTargetRegressor(LASSO), SIGN, "around private estimators"),
         (SCALED, THREE, "StandardScaler, which learns from the records"),
         (
             GridSearchCV(
-                BAYES, {"levels": [2, 3]}, cv=2, scoring=["accuracy", "f1"], refit="accuracy"
+                BAYES, {"smoothing": [2, 3]}, cv=2, scoring=["accuracy", "f1"], refit="accuracy"
             ),
             SIGN,
             "made 5 fits, kept one",
@@ -134,20 +161,6 @@ def test_a_subclass_and_what_is_not_fitted_are_refused():
     for unfitted in (BAYES, SCALER):
         with pytest.raises(ValueError, match="that is not fitted"):
             total_privacy(fitted, unfitted)
-
-
-def test_the_fits_of_a_search_have_no_total():
-    features, targets = regression(60)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        search = GridSearchCV(
-            DPStandardScaler(**UNIT), {"limit": [2, 3]}, cv=3, scoring=lambda *_: 0
-        )
-        search.fit(features, targets)
-    with pytest.raises(ValueError, match="made 7 fits, kept one"):
-        total_privacy(search)
-    with pytest.raises(ValueError, match="around private estimators"):
-        total_privacy(TransformedTargetRegressor(dp.DPLasso(**UNIT)))
 
 
 def test_a_pipeline_with_a_public_scaler_costs_what_the_model_costs():

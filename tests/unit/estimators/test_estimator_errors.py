@@ -18,13 +18,11 @@ pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomSta
         ({"delta": 1.0}, "delta must lie in \\[0, 1\\)"),
         ({"delta": "small"}, "delta"),
         ({"delta": 0.0}, "budget must be one that Gaussian noise can meet"),
-        ({"feature_bounds": None}, "feature_bounds or smoothness must be given"),
+        ({"feature_bounds": None}, "feature_bounds must be a pair .* public"),
         ({"feature_bounds": (1, -1)}, "lower below upper"),
         ({"feature_bounds": (0, np.inf)}, "finite"),
         ({"feature_bounds": ([0, 0], [1, 1])}, "vectors of length 3"),
         ({"feature_bounds": "data"}, "feature_bounds must be a pair"),
-        ({"smoothness": np.ones(2)}, "smoothness must be a number or have shape \\(3,\\)"),
-        ({"smoothness": -1.0}, "smoothness"),
         ({"scaling_share": 1.0}, "scaling_share must lie in \\[0, 1\\)"),
         ({"scaling_share": -0.1}, "scaling_share"),
         ({"target_bounds": (1, 0)}, "target_bounds must be finite, lower below upper"),
@@ -36,7 +34,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomSta
         ({"alpha": -1.0}, "alpha"),
         ({"fit_intercept": "yes"}, "fit_intercept"),
         ({"relation": "swap"}, "relation"),
-        ({"allocation": "best"}, "allocation"),
     ],
 )
 def test_bad_parameters(change, message):

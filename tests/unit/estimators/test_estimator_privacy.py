@@ -18,7 +18,6 @@ from jaxdp.estimators import (
     NotPrivateWarning,
     total_privacy,
 )
-from jaxdp.solvers.problems import Smoothness
 
 pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
 
@@ -55,21 +54,6 @@ def test_floating_point_noise_is_for_research_and_said_to_be():
     ):
         with pytest.raises(ValueError, match="release must be one of lattice, float"):
             model.fit(features, targets)
-
-
-def test_values_computed_from_the_records_need_a_budget():
-    features, targets = regression(300)
-    problem = dp.solvers.glm(features, targets, loss="squared", penalty=dp.solvers.L1(0.1))
-    derived = dp.solvers.coordinate_smoothness(problem)
-    with pytest.raises(ValueError, match="computed from the records"):
-        dp.DPLasso(**UNIT, smoothness=derived).fit(features, targets)
-    model = dp.DPLasso(**UNIT, smoothness=derived.as_public(), step=0.5)
-    public = model.fit(features, targets)
-    np.testing.assert_allclose(public._units.scale**2, np.asarray(derived.values), rtol=1e-12)
-    np.testing.assert_array_equal(public.plan_.steps, 0.5)
-    assert public.plan_.spent is None
-    with pytest.raises(ValueError, match="cost is unknown"):
-        dp.DPLasso(**UNIT, smoothness=Smoothness(np.ones(3), "released")).fit(features, targets)
 
 
 def test_released_scales_are_paid_from_the_budget():
@@ -174,17 +158,6 @@ def test_an_infinite_epsilon_has_no_noise_and_promises_nothing(estimator):
         assert fits[0].score(features, targets) > 0.9
 
 
-def test_one_record_moves_the_released_statistics_by_at_most_the_sensitivity():
-    """The scaler's mean and mean square, at the two ends of the bounds, noise taken off."""
-    features = np.zeros((100, 1))
-    moved = []
-    for extreme in (1.0, -1.0):
-        features[0] = extreme
-        scaler = DPStandardScaler(epsilon=25.0, delta=0.5, feature_bounds=(-1, 1), random_state=1)
-        moved.append(scaler.fit(features).center_[0])
-    assert moved[0] - moved[1] == pytest.approx(2 / 100, rel=1e-3)
-
-
 def changed(estimator):
     """Other parameters than those of the fit, one at a time."""
     others = {
@@ -232,23 +205,3 @@ def test_what_a_fit_states_is_of_its_own_parameters(estimator):
     again = restored.fit(features, targets)
     assert "a fixed integer" not in again.privacy_text_
     assert model.privacy_text_ == text
-
-
-def test_a_fit_without_noise_stays_without_a_guarantee():
-    known = {"epsilon": np.inf, "delta": 1e-5, "feature_bounds": (-1, 1)}
-    with pytest.warns(NotPrivateWarning):
-        scaler = DPStandardScaler(**known).fit(regression(60)[0])
-    scaler.set_params(epsilon=1.0)
-    assert "no guarantee" in scaler.privacy_text_
-    assert float(total_privacy(scaler).epsilon(0.5)) == np.inf
-    private = DPStandardScaler(**known | {"epsilon": 1.0}).fit(regression(60)[0])
-    text = private.privacy_text_
-    assert private.set_params(epsilon=np.inf).privacy_text_ == text
-
-
-def test_the_fits_of_a_seeded_model_are_seeded():
-    features, targets = regression(60)
-    labels = np.digitize(targets, [0.0, 0.4])
-    model = dp.DPLogisticRegression(**UNIT | {"random_state": 7}, passes=1)
-    fits = model.fit(features, labels).estimators_
-    assert all("a fixed integer" in each.privacy_text_ for each in fits)

@@ -4,7 +4,6 @@
 
 import warnings
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from regression_data import UNIT, regression
@@ -18,8 +17,7 @@ from jaxdp.estimators import (
     NotPrivateWarning,
 )
 from jaxdp.estimators.base import warn_of_few
-from jaxdp.solvers import coordinate_descent, covariance, moments
-from jaxdp.solvers.covariance import second_moment
+from jaxdp.solvers import coordinate_descent, moments
 
 pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
 
@@ -57,9 +55,11 @@ def test_the_solver_follows_from_public_numbers_and_is_stated():
         ("coordinate_descent", (FEATURES[:700], TARGETS[:700]), {}),
         ("greedy", (many, TARGETS[:500]), {}),
     ):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LittleBudgetWarning)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             fit = model.set_params(**{"epsilon": 1.0} | more).fit(x, y)
+        of_few = [w for w in caught if "coefficients can be found" in str(w.message)]
+        assert len(of_few) == (name == "greedy")
         assert fit.solver_ == name
         assert f"solver {name}: n mu" in fit.privacy_text_
         assert f"Solver: {name}: n mu" in fit.statement()
@@ -74,7 +74,7 @@ def test_the_solver_follows_from_public_numbers_and_is_stated():
 
 def test_targets_without_bounds_lose_nothing_as_the_budget_grows():
     """Moments would clip what is far from 0: R^2 was .60 at epsilon .3 and .49 at epsilon 1."""
-    for epsilon in (0.3, 1.0, 30.0):
+    for epsilon in (0.3, 30.0):
         model = dp.DPLinearRegression(**UNIT | {"epsilon": epsilon, "random_state": 0})
         fit = model.fit(FEATURES, TARGETS + 4.0)
         assert fit.solver_ == "coordinate_descent"
@@ -106,23 +106,6 @@ def test_no_attribute_of_a_fit_holds_records():
             assert np.size(np.asarray(part, dtype=object)) < 100
 
 
-@pytest.mark.parametrize("relation", ["replace_one", "add_remove"])
-def test_a_record_moves_the_moments_by_their_sensitivity(relation):
-    """Rows (x, 1, y) of 300 neighbours, in the norm that the noise is isotropic in."""
-    rng, worst = np.random.default_rng(0), 0.0
-    known = {"dimension": 4, "records": 30, "relation": relation, "row_bound": 1.5}
-    plan = covariance.plan((1.0, 1e-6), **known)
-    for _ in range(300):
-        rows = rng.standard_normal((30, 4))
-        other = rows.copy()
-        other[0] = 10.0 ** rng.uniform(0, 6) * rng.standard_normal(4)
-        if relation == "add_remove":
-            other[0] = 0.0
-        moved = np.linalg.norm(second_moment(rows, plan) - second_moment(other, plan))
-        worst = max(worst, moved / float(plan.scales[1] * plan.ratio))
-    assert 0.9 < worst <= 1.0
-
-
 # Columns of an interval's test: features, bounds of these and of targets.
 COLUMNS = {
     "normal": (lambda rng, n: rng.normal(size=(n, 3)), 10, 10),
@@ -148,8 +131,10 @@ def interval_fit(name, seed, epsilon):
         return dp.DPLinearRegression(**known).fit(x, y), truth, 1.5
 
 
-@pytest.mark.parametrize("fits", [12, pytest.param(400, marks=pytest.mark.long)])
-@pytest.mark.parametrize("epsilon", [3.0, 10.0])
+LONG = [pytest.param(*row, marks=pytest.mark.long) for row in ((400, 3.0), (400, 10.0))]
+
+
+@pytest.mark.parametrize(("fits", "epsilon"), [(12, 3.0), *LONG])
 @pytest.mark.parametrize("name", COLUMNS)
 def test_intervals_hold_the_truth_whatever_the_columns_are(name, epsilon, fits):
     """95 % ones hold each number in 95 % up to 3.8 deviations: 1e-4 of false alarms a number."""
@@ -224,8 +209,8 @@ def test_a_budget_too_small_for_anything_is_warned_of():
     known = {"epsilon": 0.05, "delta": 1e-6, "feature_bounds": (-1, 1)}
     x, y = FEATURES[:40], TARGETS[:40]
     for model, targets in (
-        (dp.DPLinearRegression(**known), y),
-        (dp.DPLogisticRegression(**known), (y > 0).astype(int)),
+        (dp.DPLinearRegression(**known, passes=1), y),
+        (dp.DPLogisticRegression(**known, passes=1), (y > 0).astype(int)),
         (dp.DPPCA(1, **known), None),
         (dp.DPNaiveBayes(**known), (y > 0).astype(int)),
     ):
@@ -239,15 +224,3 @@ def test_a_greedy_descent_of_few_updates_is_warned_of():
     chosen = coordinate_descent.greedy_defaults(budget, np.ones(20_000), 2000, "replace_one")
     with pytest.warns(LittleBudgetWarning, **known):
         warn_of_few(chosen.updates, chosen.rate)
-    many = np.tile(FEATURES, (1, 60))[:500]
-    with pytest.warns(LittleBudgetWarning, match="coefficients can be found"):
-        dp.DPLasso(**UNIT, solver="greedy").fit(many, TARGETS[:500])
-
-
-def test_smoothness_of_an_elastic_net_counts_in_the_noise():
-    net = dp.solvers.ElasticNet(0.5, 0.25)
-    assert float(net.curvature) == 0.375
-    point = net.proximal(jnp.asarray(0.5), jnp.asarray(-2.0), jnp.asarray(1.0))
-    grid = np.linspace(-3, 3, 60001)
-    value = 0.5 * (0.25 * np.abs(grid) + 0.375 * grid**2) + 0.5 * (grid + 2.0) ** 2
-    assert float(point) == pytest.approx(grid[value.argmin()], abs=2e-4)

@@ -50,16 +50,6 @@ def test_copies_of_a_generator_draw_noises_of_their_own():
     assert gaps[~np.eye(len(found), dtype=bool)].min() > 0
 
 
-def test_the_global_generator_draws_nothing_twice():
-    found = []
-    for _ in range(2):
-        np.random.seed(7)  # noqa: NPY002
-        found.append(bayes(np.random).fit(FEATURES, LABELS == 0))
-    assert (noises(found[:1]) != noises(found[1:])).all()
-    # A module cannot be pickled; the fitted model can.
-    assert pickle.loads(pickle.dumps(found[0])).random_state is None
-
-
 @pytest.mark.parametrize(
     "model",
     [
@@ -95,4 +85,6 @@ def test_the_classes_of_one_model_have_noises_of_their_own():
         # Each class has the same records on either side: only noise tells them apart.
         assert len(np.unique(model.intercept_)) == 3
         assert all(one.random_state is None for one in model.estimators_)
+        texts = [one.privacy_text_ for one in model.estimators_]
+        assert all(("a fixed integer" in text) == (state == 5) for text in texts)
         assert [one.predict(FEATURES).dtype for one in model.estimators_] == [bool] * 3

@@ -19,7 +19,9 @@ MODELS = {
         **KNOWN, **ENDS, feature_bounds=None, solver="coordinate_descent", passes=3
     ),
     "own clip": dp.DPLinearRegression(**KNOWN, **ENDS, feature_bounds=None, clip=1.0, passes=2),
-    "greedy": dp.DPLinearRegression(**KNOWN, **ENDS, feature_bounds=None, solver="greedy"),
+    "greedy": dp.DPLinearRegression(
+        **KNOWN, **ENDS, feature_bounds=None, solver="greedy", passes=3
+    ),
     "logistic": dp.DPLogisticRegression(**KNOWN, feature_bounds=None, passes=3),
     "logistic, l1": dp.DPLogisticRegression(
         **KNOWN, feature_bounds=None, passes=3, penalty="l1", alpha=0.01
