@@ -13,7 +13,7 @@ import numpy as np
 
 import jaxdp as dp
 from benchmarks._tools.measure import write
-from jaxdp.accountant.contour import values_of_a_loss
+from jaxdp.accountant.contour import shared
 
 COUNTS = (60, 200)
 RATES = (1e-5, 0.98)
@@ -47,7 +47,7 @@ def curves(loss: dp.PrivacyLoss, count: int) -> dict[str, float]:
     """CPU seconds of each question, asked in turn."""
     delta, rate = np.logspace(-9, -1.5, count), np.geomspace(*RATES, count)
     epsilon = np.linspace(0.0, float(loss.epsilon(1e-9)), count)
-    values_of_a_loss._kept.clear()
+    shared._kept.clear()
     return {
         "log deltas": cpu(lambda: loss.log_delta(epsilon)),
         "epsilons": cpu(lambda: loss.epsilon(delta)),

@@ -10,7 +10,7 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
   reads rows, not pairs: sampled Gaussians on complex nodes, or any other loss on the nodes of a
   `Table`, which each kind of pair fills with losses and masses by quadrature of the density between
   its kinks (`batch`, `dominating_pair`). If many epsilons, or deltas, belong to one loss, a few
-  contours serve all of them (`contour.values_of_a_loss`).
+  contours serve all of them (`contour.shared`).
 * `grid` places chord masses of the privacy profiles (`masses`) on a grid (`window`, which reads the
   table) and multiplies them by one FFT (`convolution`). The lower bound comes from a coupling.
   Losses on a lattice are exact. Values of one loss share grids.

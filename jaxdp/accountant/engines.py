@@ -11,7 +11,7 @@ x is log delta. `TABLE` has the engines of every kind, in order, and the width o
 which each of them runs. To add an engine, add a row, and the engine to `_ENGINES`. The choice
 depends only on the types of the pairs and on the units of lattices.
 
-If many values belong to one loss, `contour.values_of_a_loss` answers them first. `ends` follows the
+If many values belong to one loss, `contour.shared` answers them first. `ends` follows the
 first engines, for every lane. `contour.few_hits` answers sampled Gaussians of which few hold the
 record, and `contour.number_of_rare_losses` counts rare large losses of any other samples.
 `divergences` follows the last engine. A program for a GPU evaluates one engine, and the host the
@@ -36,10 +36,9 @@ from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, is_gaussian
 from jaxdp.accountant.contour import engine as contour
-from jaxdp.accountant.contour import few_hits, number_of_rare_losses, values_of_a_loss
+from jaxdp.accountant.contour import few_hits, number_of_rare_losses, shared
 from jaxdp.accountant.contour.laws import are_coarse, laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
-from jaxdp.accountant.contour.shared import CLOSE
 from jaxdp.accountant.runner import by_lanes, by_releases
 from jaxdp.accountant.steps import ALWAYS, Engine, Question, Row, Step, Tangents
 from jaxdp.dominating_pair.base import DominatingPair
@@ -60,7 +59,7 @@ END = Row("end", ALWAYS)
 ON_MIXTURES = Row("mixtures", 1e-6, BLOCKS)
 RARE = Row("number of rare losses", 1e-3)  # narrower: lowers few. measured
 ON_LAWS = Row("laws", levels=LAW_BLOCKS, if_unanswered=True, most_left=MOST_LEFT)
-SHARED_LAWS = Row("shared laws", CLOSE, LAW_BLOCKS, most_left=MOST_LEFT)
+SHARED_LAWS = Row("shared laws", shared.CLOSE, LAW_BLOCKS, most_left=MOST_LEFT)
 
 # Widths of brackets above which the next engine runs: 1e-6 in general, 1e-5 where another engine is
 # rarely tighter (measured), and 1e-3 before engines of 1 s a lane.
@@ -99,7 +98,7 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         SHARED_LAWS,
         END,
         # Where a short contour over atoms is wide, a longer one is seldom better than the grid.
-        ON_LAWS._replace(engine="fine laws", most=values_of_a_loss.HOPELESS),
+        ON_LAWS._replace(engine="fine laws", most=shared.HOPELESS),
         Row("points", 1e-6),
         RARE,
         ON_LAWS._replace(engine="fine laws", above=1e-5, levels=LAW_BLOCKS[1:]),
@@ -248,8 +247,8 @@ _ENGINES: dict[str, dict[Question, Engine]] = {
     "divergences": _both(divergences.engine),
     "divergences of ranges": _both(_of_bounded_ranges),
     "points": _on_grid(grid.POINTS),
-    "shared mixtures": _both(partial(values_of_a_loss.engine, way=values_of_a_loss.MIXTURES)),
-    "shared laws": _both(partial(values_of_a_loss.engine, way=values_of_a_loss.LAWS)),
+    "shared mixtures": _both(partial(shared.engine, way=shared.MIXTURES)),
+    "shared laws": _both(partial(shared.engine, way=shared.LAWS)),
     "short mixtures": _both(partial(contour.engine, stage=contour.BULK, rows_of=mixtures_of)),
     "mixtures": _both(partial(contour.engine, stage=contour.LONG, rows_of=mixtures_of)),
     "laws": _both(partial(contour.engine, stage=contour.OF_LAWS, rows_of=laws_of)),

@@ -20,7 +20,7 @@ from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.divergences import is_bad
 from jaxdp.accountant.steps import Query, Step, directed, goes_on, unknown, worse
 
-# Lanes evaluated side by side by the device. chosen: as many fill `engine.MEMORY`
+# Lanes evaluated side by side by the device. chosen: as many long sums fill 2 GiB
 _PACK = 1024
 # Lanes that the host answers in one call. chosen: as many take its cores some 100 ms
 _ON_HOST = 64

@@ -7,7 +7,7 @@ from compilations import counted
 
 import jaxdp as dp
 from jaxdp.accountant import evaluate, grid
-from jaxdp.accountant.contour import engine, values_of_a_loss
+from jaxdp.accountant.contour import engine, shared
 
 pytestmark = pytest.mark.float64
 
@@ -90,14 +90,14 @@ def test_few_contours_answer_200_epsilons(monkeypatch):
             return function(stage, rows, values, *rest)
 
         monkeypatch.setitem(engine._CURVES, question, counting)
-    monkeypatch.setattr(values_of_a_loss, "_kept", type(values_of_a_loss._kept)())
+    monkeypatch.setattr(shared, "_kept", type(shared._kept)())
     epsilon = np.linspace(0.0, 2.0, 200)
     with counted() as programs:
         together = bracket("log_delta", loss, epsilon)
         loss.epsilon(np.logspace(-9, -2.2, 200))
         loss.tradeoff(np.logspace(-5, -0.01, 200))
     assert not programs
-    assert len(values_of_a_loss._kept) == 2  # both directions
+    assert len(shared._kept) == 2  # both directions
     assert sum(alone) < 40  # of some 2,500 values
     few = slice(None, None, 20)
     of_few = bracket("log_delta", loss, epsilon[few])

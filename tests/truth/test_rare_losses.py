@@ -12,9 +12,9 @@ from jaxdp._core.namespace import kernel
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour import curve, number_of_rare_losses
-from jaxdp.accountant.contour.cumulant import log_least_delta
 from jaxdp.accountant.contour.engine import OF_LAWS, lanes_last
 from jaxdp.accountant.contour.laws import laws_of
+from jaxdp.accountant.contour.nodes import log_least_delta
 
 pytestmark = pytest.mark.float64
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxdp.accountant.contour import engine
+from jaxdp.accountant import gpu
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {path.stem: path.read_text().lower() for path in DOCS.glob("*.md")}
@@ -41,5 +41,4 @@ def test_a_search_word_is_most_frequent_on_the_page_that_answers_it(word):
 
 def test_the_page_of_gpus_has_the_sizes_of_the_engine():
     assert "1.9 mb | 1,024" in PAGES["gpu"]
-    assert engine.at_once(engine.LONG, engine.LONG.nodes) == 1024
-    assert engine.MEMORY["gpu"] == 2 * 2**30
+    assert gpu._PACK == 1024

@@ -20,18 +20,22 @@ from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant import inverse
 from jaxdp.accountant.contour import plan, terms
-from jaxdp.accountant.contour.cumulant import least_epsilon, log_least_delta, log_least_delta_at
 from jaxdp.accountant.contour.nodes import (
     LARGEST_LOG,
     LEAST_LOG,
+    Bounds,
     FrozenContour,
+    LawErrors,
     Nodes,
     Pair,
+    Plan,
+    Rows,
     Stage,
+    least_epsilon,
+    log_least_delta,
+    log_least_delta_at,
 )
 from jaxdp.accountant.contour.plan import Parts
-from jaxdp.accountant.contour.rows import Bounds, Plan, Rows
-from jaxdp.accountant.contour.rows import Parts as ErrorParts
 from jaxdp.accountant.contour.terms import Block, Line
 from jaxdp.accountant.inverse import Reading
 
@@ -84,25 +88,38 @@ class Curve(NamedTuple):
 
         none = xp.zeros((len(self.pairs), *turn.shape))
         sums = terms.over_blocks(self.stage, self.frozen.blocks, of_block, none)
-        sums = xp.concatenate([sums, xp.zeros((3 - len(self.pairs), *turn.shape))])
-        log_scale = self.errors.log_scale - self.frozen.tilt * (epsilon - self.frozen.epsilon)
-        scale = xp.exp(xp.minimum(log_scale, LARGEST_LOG))
-        scale = xp.where(log_scale > LARGEST_LOG, xp.inf, scale)
-        scale = xp.where(log_scale < LEAST_LOG, 0.0, scale)
-        return scale * sums
+        return xp.concatenate([sums, xp.zeros((3 - len(self.pairs), *turn.shape))])
 
     def read(self, epsilon: Reals) -> Reading:
         """Bounds on log delta at an epsilon: of the sum with its errors, or Chernoff's."""
-        found, (unit, tilt) = self.at(epsilon), (self.frozen.log_unit, self.frozen.tilt)
-        both = bounds_of_sum(self.errors, self.frozen, epsilon, found[0], found[2])
-        fall = tilt * (epsilon - self.frozen.epsilon)
-        lost = self.errors.lost + self.errors.tilted_lost * xp.exp(xp.minimum(-fall, LARGEST_LOG))
-        least, best = log_least_delta_at(self.errors.bounds, epsilon)
-        least = xp.exp(least - unit) + lost
-        lower, upper = log_ends(unit, found[0], both, least)
-        is_sum = (found[1] > 0) & (found[0] + both[1] <= least)
-        falls = xp.where(is_sum, unit + _log(found[1]), upper + xp.log(best))
-        return Reading(lower, upper, falls)
+        return read(self.errors, self.frozen, epsilon, self.at(epsilon))
+
+
+def read(
+    errors: Errors, frozen: FrozenContour, epsilon: Reals, sums: Reals, turned: Any = None
+) -> Reading:
+    """Bounds on log delta from `Curve.at`; `turned` is sum |term| t of sums that have no own error.
+
+    The error of these sums is the rounding of a turn by more than their own epsilon.
+    """
+    move, unit = epsilon - frozen.epsilon, frozen.log_unit
+    fall = frozen.tilt * move
+    log_scale = errors.log_scale - fall
+    scale = xp.exp(xp.minimum(log_scale, LARGEST_LOG))
+    scale = xp.where(log_scale > LARGEST_LOG, xp.inf, scale)
+    found = xp.where(log_scale < LEAST_LOG, 0.0, scale) * sums
+    lost = errors.lost + errors.tilted_lost * xp.exp(xp.minimum(-fall, LARGEST_LOG))
+    high, low = _errors_at(errors, frozen, epsilon, scale, found, lost)
+    if turned is not None:
+        rounded = scale * turned + frozen.tilt * (xp.abs(found[0]) + high)
+        rounded = 4.0 * ULP * xp.abs(move) * rounded
+        high, low = high + rounded, low + rounded
+    least, best = log_least_delta_at(errors.bounds, epsilon)
+    least = xp.exp(least - unit) + lost
+    lower, upper = _log_ends(unit, found[0], high, low, least)
+    is_sum = (found[1] > 0) & (found[0] + low <= least)
+    falls = xp.where(is_sum, unit + _log(found[1]), upper + xp.log(best))
+    return Reading(lower, upper, falls)
 
 
 def log_delta_bounds(
@@ -128,9 +145,8 @@ def rough_log_delta(stage: Stage, rows: Rows, epsilon: Reals) -> Reals:
     return lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, FIRST_LOG_DELTA))
 
 
-def log_ends(unit: Reals, value: Reals, excess_and_deficit: Pair, least: Reals) -> Pair:
-    """Bounds on log delta from a sum in its unit, its errors, and a bound in the same unit."""
-    high, low = excess_and_deficit
+def _log_ends(unit: Reals, value: Reals, high: Reals, low: Reals, least: Reals) -> Pair:
+    """Bounds on log delta from a sum in its unit, its excess and deficit, and a bound on it."""
     upper = xp.minimum(_or(value + low, xp.inf), _or(least, xp.inf))
     # A sum that underflows is not 0.
     rounded = 4.0 * ULP * (1.0 + xp.abs(unit))
@@ -156,7 +172,9 @@ def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Parts]
     """Place of a law for log delta, its nodes by loss, and Chernoff's bounds of its parts."""
     place = rows.placed(stage, log_delta)
     nodes = rows.by_loss(rows.on_axis(stage, place))
-    return place, nodes, plan.parts(rows, place, nodes, rows.tilts(log_delta))
+    tilts = xp.asarray(rows.candidates)[:, None]
+    tilts = xp.broadcast_to(tilts, (len(tilts), *log_delta.shape))
+    return place, nodes, plan.parts(rows, place, nodes, tilts)
 
 
 def contour_for(
@@ -237,7 +255,7 @@ def _fixed(
 
 
 def _inverted(
-    stage: Stage, rows: Rows, frozen: FrozenContour, line: terms.Line, of_law: ErrorParts
+    stage: Stage, rows: Rows, frozen: FrozenContour, line: terms.Line, of_law: LawErrors
 ) -> tuple[tuple[Pair, ...], Pair]:
     """Terms of delta, its slope, maybe its density, and the errors of their sums."""
     kinds = (terms.own, terms.slope_of, terms.density_of)[: 3 if rows.smooths else 2]
@@ -257,7 +275,7 @@ def _inverted(
 
 
 def noise_of(
-    stage: Stage, rows: Rows, frozen: FrozenContour, common: ErrorParts, line: Line, block: Block
+    stage: Stage, rows: Rows, frozen: FrozenContour, common: LawErrors, line: Line, block: Block
 ) -> tuple[Reals, Reals]:
     """Quadrature and rounding errors of the terms of a block: of delta, of the density (lanes,)."""
     slope, t = terms.rounding(stage.points) * line.wander, block.t[:, None]
@@ -283,19 +301,12 @@ def _of_scale(rows: Rows, frozen: FrozenContour, line: Line) -> Reals:
     return 4.0 * ULP * (scaled + rows.variance * frozen.tilt * (frozen.tilt + 1.0))
 
 
-def bounds_of_sum(
-    errors: Errors, frozen: FrozenContour, epsilon: Reals, value: Reals, density: Reals
-) -> tuple[Reals, Reals]:
-    """Bounds on excess and deficit of the sum `value` at an epsilon, in the contour's unit.
-
-    `density` is the sum of the smoothed total's density.
-    """
-    move = epsilon - frozen.epsilon
-    log_scale = errors.log_scale - frozen.tilt * move
-    scale = xp.exp(xp.minimum(log_scale, LARGEST_LOG))
-    scale = xp.where(log_scale > LARGEST_LOG, xp.inf, scale)
+def _errors_at(
+    errors: Errors, frozen: FrozenContour, epsilon: Reals, scale: Reals, found: Reals, lost: Reals
+) -> Pair:
+    """Bounds on excess and deficit of the sum at an epsilon, in the contour's unit."""
     noise, of_density = scale * errors.noise[0], scale * errors.noise[1]
-    smoothed = frozen.smoothed * (density + of_density) + scale * errors.truncation
+    smoothed = frozen.smoothed * (found[2] + of_density) + scale * errors.truncation
     is_smoothed = frozen.smoothed > 0
     smoothed = xp.where(is_smoothed, smoothed * xp.exp(0.125 * frozen.smoothed), 0.0)
     gap = errors.bounds.tilts - frozen.tilt
@@ -306,8 +317,7 @@ def bounds_of_sum(
     above = xp.min(xp.where(gap > apart, images, xp.inf), 0)
     below = xp.min(xp.where(gap < -apart, images, xp.inf), 0)
     aliased = xp.exp(xp.minimum(above, LARGEST_LOG)) + xp.exp(xp.minimum(below, LARGEST_LOG))
-    lost = errors.lost + errors.tilted_lost * xp.exp(xp.minimum(-frozen.tilt * move, LARGEST_LOG))
-    grown = xp.where(errors.relative > 0, (xp.abs(value) + noise) * errors.relative, 0.0)
+    grown = xp.where(errors.relative > 0, (xp.abs(found[0]) + noise) * errors.relative, 0.0)
     noise = noise + grown
     return noise + (aliased + smoothed), noise + lost
 

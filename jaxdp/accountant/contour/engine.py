@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
-from jaxdp._core.namespace import in_kernel, xp
+from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
@@ -25,8 +25,7 @@ from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.mixtures import LEAST_UNIT
-from jaxdp.accountant.contour.nodes import Stage, in_chunks
-from jaxdp.accountant.contour.rows import Rows
+from jaxdp.accountant.contour.nodes import Rows, Stage
 from jaxdp.accountant.contour.slopes import log_delta_slopes
 from jaxdp.accountant.runner import by_lanes
 from jaxdp.accountant.steps import Engine, Question, Tangents
@@ -47,10 +46,9 @@ BULK = Stage(points=16, nodes=64, start=-8.7, depth=20.0)
 LONG = Stage(points=256, blocks=64, nodes=256, start=-9.5, depth=28.0, height=7.0)
 # A long sum over any law's own nodes. chosen
 OF_LAWS = Stage(points=256, blocks=64, depth=30.0)
-# Bytes of the lanes of one step. measured for NumPy; chosen: a part of a GPU's
-MEMORY = {"host": 2**27, "gpu": 2**31}
+MEMORY = 2**27  # bytes of the lanes of one piece. measured
 ARRAYS = 24  # of a lane's nodes in memory at once. measured
-MOST_AT_ONCE = {"host": 256, "gpu": 4096}  # lanes. measured: more are not faster
+MOST_AT_ONCE = 256  # lanes. measured: more are not faster
 GUESSED = 1.0  # largest width of a bracket whose middle is a guess, nats or over epsilon. chosen
 
 
@@ -106,23 +104,29 @@ def engine(
     def most(lanes: Lanes) -> int:
         return at_once(stage, lanes.rows.nodes(stage))
 
-    solve = partial(_bounds, question, stage)
-    of_slopes = partial(_bounds_with_slopes, question, stage)
-    tangents = Tangents(arrays, of_slopes, partial(_moved, question), most)
+    def solve(lanes: Lanes, blocks: Any) -> LogBounds:
+        return _stage(question, stage, False, lanes, blocks)[0]
+
+    tangents = Tangents(
+        arrays, partial(_stage, question, stage, True), partial(_moved, question), most
+    )
     # Below the least unit a contour only has Chernoff's bounds.
     has_unit = question == "log delta" and stage == LONG and rows_of is not laws_of
     least = LEAST_UNIT if has_unit else -np.inf
     return by_lanes(arrays, solve, most, least=least, skips=skips, tangents=tangents)
 
 
-def _prepared_log(lanes: Lanes) -> tuple[_Point, Reals]:
-    """The point of every lane, and a guess of its log delta."""
-    near = lanes.known.upper - lanes.known.lower < GUESSED
-    guess = xp.where(near, 0.5 * (lanes.known.lower + lanes.known.upper), xp.nan)
-    return _Point(lanes.rows, xp.minimum(lanes.value, LARGEST_EPSILON)), guess
+def _prepared(question: Question, lanes: Lanes) -> tuple[_Point, Reals]:
+    """The point of every lane, and a guess of its log delta or epsilon."""
+    known, scale, value = lanes.known, 1.0, xp.minimum(lanes.value, LARGEST_EPSILON)
+    if question == "epsilon":
+        finite, inside = _finite_delta(lanes)
+        value, scale = xp.where(inside, finite, 0.5), 0.1 + known.lower
+    near = known.upper - known.lower < GUESSED * scale
+    return _Point(lanes.rows, value), xp.where(near, 0.5 * (known.lower + known.upper), xp.nan)
 
 
-def _finished_log(lanes: Lanes, found: LogBounds) -> LogBounds:
+def finished_log(lanes: Lanes, found: LogBounds) -> LogBounds:
     """Bounds on log delta at epsilons >= 0, from those for finite losses."""
     rows, log_hit, epsilon, _ = lanes
     lower = xp.where(epsilon <= LARGEST_EPSILON, found.lower, -xp.inf)
@@ -147,14 +151,6 @@ def _finite_delta(lanes: Lanes) -> tuple[Reals, Bools]:
     return finite, (finite > 0) & (lanes.value < 1)
 
 
-def _prepared_epsilon(lanes: Lanes) -> tuple[_Point, Reals]:
-    """The point of every lane, and a guess of its epsilon."""
-    finite, inside = _finite_delta(lanes)
-    near = lanes.known.upper - lanes.known.lower < GUESSED * (0.1 + lanes.known.lower)
-    guess = xp.where(near, 0.5 * (lanes.known.lower + lanes.known.upper), xp.nan)
-    return _Point(lanes.rows, xp.where(inside, finite, 0.5)), guess
-
-
 def _finished_epsilon(lanes: Lanes, found: LogBounds) -> LogBounds:
     """Bounds on the least epsilon >= 0 at each delta; the upper one is safe."""
     rows, log_hit, delta, _ = lanes
@@ -168,24 +164,9 @@ def _finished_epsilon(lanes: Lanes, found: LogBounds) -> LogBounds:
     return LogBounds(xp.minimum(lower, upper), upper)
 
 
-def _bounds(question: Question, stage: Stage, lanes: Lanes, blocks: Any) -> LogBounds:
-    """Bounds of one stage."""
-    point, guess = _PREPARED[question](lanes)
-    return _FINISHED[question](lanes, _stage(question, stage, False, point, guess, blocks)[0])
-
-
-def _bounds_with_slopes(
-    question: Question, stage: Stage, lanes: Lanes, blocks: Any
-) -> tuple[LogBounds, _Line]:
-    """Bounds of one stage, and slopes of the upper ones."""
-    point, guess = _PREPARED[question](lanes)
-    found, slopes = _stage(question, stage, True, point, guess, blocks)
-    return _FINISHED[question](lanes, found), _Line(point, found.upper, slopes)
-
-
 def _moved(question: Question, lanes: Lanes, line: _Line) -> Reals:
     """Upper bounds of lanes near the points of a line."""
-    point = _PREPARED[question](lanes)[0]
+    point = _prepared(question, lanes)[0]
 
     def along(x: Any, before: Any, slope: Any) -> Any:
         before, slope = (_padded(y, x.shape) for y in (before, slope))
@@ -211,28 +192,21 @@ def sum_of(rows: Rows) -> Reals:
 
 
 def at_once(stage: Stage, nodes: int) -> int:
-    """Number of lanes in one step, a power of two, for `nodes` nodes of all phases."""
+    """Number of lanes in one piece, a power of two, for `nodes` nodes of all phases."""
     tables = 4 * (32 + stage.blocks) if stage.blocks > 1 else 0
     each = 8 * (nodes * (ARRAYS + tables) + 8 * stage.points * stage.blocks)
-    memory, most = (x["host" if in_kernel() else "gpu"] for x in (MEMORY, MOST_AT_ONCE))
-    return min(1 << max((memory // each).bit_length() - 1, 0), most)
+    return min(1 << max((MEMORY // each).bit_length() - 1, 0), MOST_AT_ONCE)
 
 
 def _stage(
-    question: Question,
-    stage: Stage,
-    with_slopes: bool,
-    lanes: _Point,
-    guess: Reals,
-    blocks: Index | int,
-) -> tuple[LogBounds, _Point | None]:
-    """Bounds of one stage for lanes, some at a time, and slopes of both in every parameter."""
-
-    def of_chunk(at: tuple[_Point, Reals]) -> tuple[LogBounds, _Point | None]:
-        lanes, guess = at
-        rows = lanes_last(lanes.rows)
-        answer = _CURVES[question](stage, rows, lanes.value, guess, blocks)
-        bounds = LogBounds(answer.lower, answer.upper)
+    question: Question, stage: Stage, with_slopes: bool, lanes: Lanes, blocks: Index | int
+) -> tuple[LogBounds, _Line | None]:
+    """Bounds of lanes side by side, and slopes of the upper ones in every parameter."""
+    point, guess = _prepared(question, lanes)
+    with jax.numpy_rank_promotion("allow"):
+        rows = lanes_last(point.rows)
+        answer = _CURVES[question](stage, rows, point.value, guess, blocks)
+        bounds = _FINISHED[question](lanes, LogBounds(answer.lower, answer.upper))
         if not with_slopes:
             return bounds, None
         of_rows, of_epsilon = log_delta_slopes(stage, rows, answer.frozen)
@@ -240,12 +214,8 @@ def _stage(
             falls = (answer.upper > 0) & (of_epsilon < 0)
             scale = xp.where(falls, -1.0 / xp.where(falls, of_epsilon, -1.0), 0.0)
             of_rows = jax.tree.map(lambda x: scale * x, of_rows)
-            of_epsilon = -scale / lanes.value
-        return bounds, _Point(lanes_last(of_rows), of_epsilon)
-
-    chunk = at_once(stage, lanes.rows.nodes(stage))
-    with jax.numpy_rank_promotion("allow"):
-        return in_chunks(of_chunk, (lanes, guess), chunk)
+            of_epsilon = -scale / point.value
+        return bounds, _Line(point, answer.upper, _Point(lanes_last(of_rows), of_epsilon))
 
 
 def lanes_last(rows: Any) -> Any:
@@ -257,11 +227,7 @@ _CURVES: dict[Question, Callable[..., curve.Answer]] = {
     "log delta": curve.log_delta_bounds,
     "epsilon": curve.epsilon_bounds,
 }
-_PREPARED: dict[Question, Callable[..., Any]] = {
-    "log delta": _prepared_log,
-    "epsilon": _prepared_epsilon,
-}
 _FINISHED: dict[Question, Callable[..., LogBounds]] = {
-    "log delta": _finished_log,
+    "log delta": finished_log,
     "epsilon": _finished_epsilon,
 }

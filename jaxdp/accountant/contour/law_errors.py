@@ -24,8 +24,7 @@ import numpy as np
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp.accountant.contour.nodes import FrozenContour, LineNodes, Pair, Stage, log_psi
-from jaxdp.accountant.contour.rows import Parts
+from jaxdp.accountant.contour.nodes import FrozenContour, LawErrors, LineNodes, Pair, Stage, log_psi
 
 # Heights at which both rules are compared, in units of the end. chosen
 _CHECKED = np.unique(np.append(2.0 ** np.arange(-10.0, 0.0), np.arange(5.0, 17.0) / 16.0))
@@ -54,7 +53,7 @@ class ByHeight(NamedTuple):
     slope: Reals  # (phases, lanes)
 
 
-def parts(laws: Any, stage: Stage, frozen: FrozenContour, line: LineNodes, logs: Pair) -> Parts:
+def parts(laws: Any, stage: Stage, frozen: FrozenContour, line: LineNodes, logs: Pair) -> LawErrors:
     """End and errors of a contour but for its scale's; `logs` are log psi and log_scale."""
     weight, offset = line.weight[0], line.loss[0]
     is_spread = xp.isfinite(laws.log_density)
@@ -76,7 +75,7 @@ def parts(laws: Any, stage: Stage, frozen: FrozenContour, line: LineNodes, logs:
     gaps, unresolved = lax.map(at_height, xp.asarray(_CHECKED))
     by_height = ByHeight(lax.cummax(gaps) + unresolved, xp.sum(weight * laws.rounding, 0))
     of_phi = laws.mass_gap + 4.0 * ULP
-    return Parts(of_phi, by_height, truncation, end=end, smoothed=smoothed)
+    return LawErrors(of_phi, by_height, truncation, end=end, smoothed=smoothed)
 
 
 def _resolved(laws: Any, weight: Reals, gap: Reals) -> Reals:
@@ -107,7 +106,7 @@ class _Tails(NamedTuple):
         return lax.cummax(falls - 0.5 * laws.variance * ends**2, reverse=True)
 
 
-def phi_error(by_height: ByHeight, frozen: FrozenContour, t: Reals) -> Reals:
+def phi_error(_: Any, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
     """Error of phi at heights (points, 1, lanes)."""
     ends = xp.asarray(_CHECKED)[:, None] * frozen.end
     index = xp.sum(ends[:, None] < t[:, 0][None], 0)  # (points, lanes)

@@ -7,16 +7,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxdp._core.namespace import lax, logsumexp, xp
+from jaxdp._core.namespace import logsumexp, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.contour import law_errors
 from jaxdp.accountant.contour.nodes import (
     FrozenContour,
+    LawErrors,
     LineNodes,
     Nodes,
     Pair,
+    Plan,
     Psi,
     Stage,
     Sums,
@@ -24,8 +26,7 @@ from jaxdp.accountant.contour.nodes import (
     sums,
 )
 from jaxdp.accountant.contour.plan import CUTS
-from jaxdp.accountant.contour.rare_losses import Cut, cut, next_depth
-from jaxdp.accountant.contour.rows import Parts, Plan, Rows
+from jaxdp.accountant.contour.rare_losses import cut, next_depth
 from jaxdp.accountant.contour.terms import INNER
 from jaxdp.dominating_pair.base import MASS_ERROR
 
@@ -39,8 +40,11 @@ DIFFERENT = 8.0  # releases from which on a contour takes longer than a grid. me
 _COMPOSED = 64.0 * ULP  # rounding of a cumulant. derived: some products
 
 
-class _Law(NamedTuple):
-    """Losses of one release of each phase (nodes, phases, lanes), conditional on finite ones."""
+class Laws(NamedTuple):
+    """Releases of any noise as rows of the engine.
+
+    Losses of one release of each phase (nodes, phases, lanes), conditional on finite ones.
+    """
 
     loss: Reals
     log_mass: Reals
@@ -54,16 +58,15 @@ class _Law(NamedTuple):
     log_finite: Reals  # (lanes,)
     log_left_out: Reals  # (lanes,): log of the probability that some loss lies at no node
 
-
-class Laws(_Law, Rows):
-    """Releases of any noise as rows of the engine."""
-
     candidates = TILTS
-    smooths = True
-    refines = True
-    least_unit = -1e5  # chosen: no contour resolves losses of so small a delta
-    large_terms = 4.0  # chosen: both rules differ by 1e-11
-    composed_error = _COMPOSED
+    smooths = True  # a Gaussian may make psi fall
+    refines = True  # tilts near the best are tried
+    least_unit = -1e5  # least log delta that a contour resolves. chosen
+    large_terms = 4.0  # nats above delta of terms that lose digits. chosen: rules differ by 1e-11
+    sign = 1.0
+    composed_error = _COMPOSED  # of a cumulant, beyond psi's
+    relative_error = 0.0
+    phi_error = law_errors.phi_error
 
     @property
     def parameters(self) -> tuple[Reals, ...]:
@@ -80,25 +83,25 @@ class Laws(_Law, Rows):
         """The tilt itself, as masses are those under P."""
         return tilt[..., None, :] + xp.zeros_like(self.number)
 
-    def placed(self, stage: Stage, log_delta: Reals) -> Cut:
+    def placed(self, stage: Stage, log_delta: Reals) -> Any:
         """The law without rare large losses."""
         return cut(self, next_depth(stage.depth - log_delta))
 
-    def kept(self, place: Cut) -> Laws:
+    def kept(self, place: Any) -> Laws:
         """The law of the losses that a cut keeps."""
         density = self.log_density + place.log_kept
         masses = self.log_mass + place.log_kept, self.check_mass + place.check_kept
         return self._replace(log_mass=masses[0], check_mass=masses[1], log_density=density)
 
-    def on_axis(self, stage: Stage | None, place: Cut) -> Nodes:
+    def on_axis(self, stage: Stage | None, place: Any) -> Nodes:
         """The law on its nodes."""
         return Nodes(self.loss, self.log_mass + place.log_kept)
 
-    def check_on(self, place: Cut) -> Nodes:
+    def check_on(self, place: Any) -> Nodes:
         """The law on the nodes of the second rule."""
         return Nodes(self.check_loss, self.check_mass + place.check_kept)
 
-    def psi(self, place: Cut, nodes: Nodes, power: Reals, found: Sums) -> Psi:
+    def psi(self, place: Any, nodes: Nodes, power: Reals, found: Sums) -> Psi:
         """log psi; its error is rounding, and three times the difference of both rules."""
         log = found.log_psi
         check = log_psi(self.check_on(place), power)
@@ -128,11 +131,19 @@ class Laws(_Law, Rows):
         )
         return Nodes(xp.mean(loss, 1), logsumexp(log_weight, axis=1))
 
-    def centre(self, weight: Reals, loss: Reals) -> Reals:
+    def order(self) -> tuple[Any, int]:
+        """Losses rise along the nodes, of one law."""
+        return False, 1
+
+    def log_edge(self, stage: Stage, exponent: Reals) -> Any:
+        """No law ends at the last nodes."""
+        return -xp.inf
+
+    def centre(self, weight: Reals, loss: Reals) -> Any:
         """The mean loss at each tilt."""
         return xp.sum(weight * loss, 1, keepdims=True)
 
-    def height(self, stage: Stage, place: Cut, plan: Plan) -> Reals:
+    def height(self, stage: Stage, place: Any, plan: Plan) -> Reals:
         """Nodes lie on the real axis."""
         return xp.zeros_like(self.number)
 
@@ -141,13 +152,13 @@ class Laws(_Law, Rows):
         nodes = self.on_axis(stage, frozen.place)
         log_weight = nodes.log_weight + frozen.tilt * nodes.loss - log_psi
         weight = xp.where(nodes.log_weight > _NO_MASS, xp.exp(log_weight), 0.0)
-        mean = lax.stop_gradient(xp.sum(weight * nodes.loss, 0))
+        mean = xp.sum(weight * nodes.loss, 0)
         offset = nodes.loss - mean
         return LineNodes((weight, xp.zeros_like(weight)), (offset, xp.zeros_like(offset)), mean)
 
     def errors(
         self, stage: Stage, plan: Plan, frozen: FrozenContour, line: LineNodes, logs: Pair
-    ) -> Parts:
+    ) -> LawErrors:
         """Errors of the quadrature, and the contour's end.
 
         Both rules are over their own psi at the tilt, whose error is that of the scale.
@@ -158,16 +169,12 @@ class Laws(_Law, Rows):
         found = law_errors.parts(self, stage, frozen, line, logs)
         return found._replace(of_scale=error + _COMPOSED)
 
-    def phi_error(self, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
-        """Error of phi at heights (points, 1, lanes)."""
-        return law_errors.phi_error(by_height, frozen, t)
-
-    def lost(self, stage: Stage, plan: Plan, place: Cut, log_psi: Reals) -> tuple[Reals, Reals]:
+    def lost(self, stage: Stage, plan: Plan, place: Any, log_psi: Reals) -> tuple[Reals, Reals]:
         """Losses that are dropped, or lie at no node."""
         log = self.log_lost(place) - plan.log_unit
         return xp.exp(log), xp.zeros_like(log)
 
-    def log_lost(self, place: Cut) -> Reals:
+    def log_lost(self, place: Any) -> Reals:
         """log of the probability of losses that are dropped, or lie at no node."""
         return xp.logaddexp(place.log_dropped, self.log_left_out)
 
@@ -193,28 +200,18 @@ def laws_of(batch: Batch) -> tuple[Laws, Reals]:
     hit = xp.where(table.log_missed > -xp.inf, -xp.expm1(table.log_missed), 1.0)
     loss_size = xp.abs(table.law.loss) + hit[..., None]
     rounding = 16.0 * ULP * loss_size * (1.0 + xp.abs(table.law.log_mass))
-    fixed = lax.stop_gradient(
-        (
-            table.law.log_density,
-            loss,
-            log_mass - check,
-            xp.where(gap > MASS_ERROR, gap, 0.0),
-            xp.where(table.law.log_mass > _NO_MASS, rounding, 0.0),
-        )
-    )
-    log_density, check_loss, check_mass, gap, rounding = fixed
     laws = Laws(
         _to_products(table.law.loss),
         _to_products(table.law.log_mass - first, -xp.inf),
-        _to_products(log_density),
-        check_loss,
-        check_mass,
-        gap,
-        _to_products(rounding),
+        _to_products(table.law.log_density),
+        loss,
+        log_mass - check,
+        xp.where(gap > MASS_ERROR, gap, 0.0),
+        _to_products(xp.where(table.law.log_mass > _NO_MASS, rounding, 0.0)),
         number,
         table.total(table.variance),
         table.total(table.log_finite),
-        lax.stop_gradient(logsumexp(left_out, axis=-1)),
+        logsumexp(left_out, axis=-1),
     )
     return laws, table.log_hit
 

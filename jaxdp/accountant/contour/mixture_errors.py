@@ -13,23 +13,30 @@ Source: Trefethen & Weideman, SIAM Review 56, 2014.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP
-from jaxdp.accountant.contour import cutoff
 from jaxdp.accountant.contour.mixture_law import (
+    WIDTH,
     Components,
     Place,
+    cutoff,
     log_beyond_ends,
     loss_above,
-    on_nodes,
 )
-from jaxdp.accountant.contour.nodes import LARGEST_LOG, FrozenContour, LineNodes, Stage
-from jaxdp.accountant.contour.rows import Parts, Plan
+from jaxdp.accountant.contour.nodes import (
+    LARGEST_LOG,
+    FrozenContour,
+    LawErrors,
+    LineNodes,
+    Pair,
+    Plan,
+    Stage,
+)
 
 STRIP = 0.95  # share of the height up to which the loss is analytic. chosen
 LOWEST = 0.02  # least height of a bulk's nodes. chosen
@@ -45,11 +52,11 @@ RESOLVED = 1e-9  # distance of a sum of weights from 1. chosen: far above its ro
 CUMULANT = 64.0  # ulps of a sum of weights. derived: the sum, and exp of arguments from -37
 
 
-def height_of(stage: Stage, of: Components, plan: Plan, place: Place) -> Reals:
+def height(of: Components, stage: Stage, place: Any, plan: Plan) -> Reals:
     """Height of a contour's nodes (phases, lanes); NaN where none is inside the strip."""
     if stage.height > 0:
-        height = stage.height * place.spacing
-        return xp.where(height < STRIP * of.strip, height, xp.nan)
+        found = stage.height * place.spacing
+        return xp.where(found < STRIP * of.strip, found, xp.nan)
     return xp.minimum(_height_of_fall(stage, of, plan), 0.5 * of.strip)
 
 
@@ -82,9 +89,11 @@ class At(NamedTuple):
         return self.frozen.step * self.stage.points * self.frozen.blocks
 
 
-def parts(at: At) -> Parts:
+def errors(
+    of: Components, stage: Stage, plan: Plan, frozen: FrozenContour, line: LineNodes, logs: Pair
+) -> LawErrors:
     """The errors of a contour on the nodes of mixtures."""
-    of, psi = at.of, xp.abs(at.log_psi)
+    at, psi = At(stage, of, plan, frozen, line, logs[0]), xp.abs(logs[0])
     above, of_turn, truncated, edge = _of_smooth(at) if at.stage.height > 0 else _of_bulk(at)
     moved = CUMULANT * ULP * xp.minimum(psi, 1.0) + 4.0 * ULP * psi
     # On the contour the weights add up to phi(0) = 1, or its nodes end before the tilted law does.
@@ -94,10 +103,10 @@ def parts(at: At) -> Parts:
     truncated = truncated - (0.5 * of.variance * at.end**2)
     points = at.stage.points * at.frozen.blocks - 1.0
     truncation = xp.exp(xp.minimum(truncated, LARGEST_LOG)) / (xp.pi * at.frozen.step * points)
-    return Parts(edge + moved, ByHeight(above, of_turn), truncation)
+    return LawErrors(edge + moved, ByHeight(above, of_turn), truncation)
 
 
-def phi_error(of: Components, by_height: ByHeight, frozen: FrozenContour, t: Reals) -> Reals:
+def phi_error(of: Components, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
     """Quadrature error of phi at heights t (points, 1, lanes)."""
     of_turn = (xp.abs(of.power(frozen.tilt)) + t) * by_height.of_turn
     return xp.minimum(by_height.quadrature, of_turn)
@@ -233,19 +242,22 @@ def _rising(of: Components, place: Place, end: Reals) -> tuple[Reals, Reals]:
 
 
 def _cutoff_bound(stage: Stage, rise: Reals, stride: int) -> Reals:
-    """log of a bound on the share that a smooth cutoff keeps, at a height of `rise` nodes."""
-    tables = cutoff.tables(stage.nodes, stage.height)
+    """log of a bound on the share that a smooth cutoff keeps, at a height of `rise` nodes.
+
+    |erfc(a + i b)| <= e^(b^2) erfc(a), by the integral of e^(-(s + i b)^2).
+    """
+    tables = cutoff(stage.nodes, stage.height)
     below, above = (xp.asarray(x[::stride])[:, None, None] for x in (tables.below, tables.above))
-    square = (rise / cutoff.WIDTH) ** 2
+    square = (rise / WIDTH) ** 2
     return xp.minimum(square + below, xp.logaddexp(0.0, square + above))
 
 
 def lost(
-    stage: Stage, of: Components, plan: Plan, place: Place, log_psi: Reals
+    of: Components, stage: Stage, plan: Plan, place: Any, log_psi: Reals
 ) -> tuple[Reals, Reals]:
     """Mass beyond the nodes, in the unit: untilted, and tilted at the plan's epsilon."""
     log_number = xp.log(xp.maximum(of.number, 1e-300))
-    nodes = on_nodes(stage, of, place)
+    nodes = of.on_axis(stage, place)
     ends = [
         xp.stack(log_beyond_ends(stage, of, place, nodes, tilt)) + log_number
         for tilt in (xp.zeros_like(plan.tilt), plan.tilt)

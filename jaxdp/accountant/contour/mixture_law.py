@@ -18,20 +18,54 @@ l is analytic for |Im x| < `strip`. `log_beyond_ends` bounds the mass beyond the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxdp._core.namespace import logsumexp, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, log1p
-from jaxdp.accountant.contour import cutoff
 from jaxdp.accountant.contour.nodes import LEAST_LOG, Nodes, Pair, Stage
 
+WIDTH = 2.7  # of the cutoff, nodes. chosen
+BEYOND = int(6 * WIDTH)  # nodes above the middle of the cutoff. derived: erfc(6) = 2e-17
+_LEGENDRE_NODES = 200  # of a table of erfc. measured: 1e-15
 LARGE = 600.0  # u above which sums omit e^u. derived: e^709 is the largest double
 LEAST_FALL = 30.0  # least depth of the last node below the mode, nats. chosen
 LEAST_CUTOFF = 8.7  # least upper cutoff, in units of the noise. derived: N(0, 1) has 2e-18 above
 MOST_SPREAD = 1.8  # largest y^2 Var m with a known angle. derived: cosines are positive up to 2
+
+
+class Cutoff(NamedTuple):
+    """log of erfc(z) / 2, the share that a smooth cutoff keeps, at every node."""
+
+    below: np.ndarray  # on the real axis
+    above: np.ndarray  # log of the share that the cutoff removes
+    modulus: np.ndarray  # of the share kept, on the nodes' line
+    angle: np.ndarray
+
+
+@functools.cache
+def cutoff(nodes: int, height: float) -> Cutoff:
+    """The cutoff of `nodes` nodes, whose line is `height` nodes above the real axis.
+
+    It falls within a few nodes, near the last ones, so one table serves every lane.
+    """
+    distance = (np.arange(nodes) - (nodes - 1 - BEYOND)) / WIDTH
+    below, above = (np.real(_log_half_erfc(x + 0j)) for x in (distance, -distance))
+    line = _log_half_erfc(distance + 1j * (height / WIDTH))
+    return Cutoff(below, above, np.real(line), np.imag(line))
+
+
+def _log_half_erfc(z: np.ndarray) -> np.ndarray:
+    """log(erfc(z) / 2) from erfc(z) = 2 e^(-z^2) / sqrt(pi) int_0^inf e^(-s^2 - 2 z s) ds."""
+    side = np.where(np.real(z) < 0, -z, z)
+    points, weights = np.polynomial.legendre.leggauss(_LEGENDRE_NODES)
+    s = 3.5 * (points + 1.0)
+    integral = np.exp(-s * s - 2.0 * side[..., None] * s) @ (3.5 * weights)
+    small = np.log(integral / np.sqrt(np.pi)) - side * side
+    return np.where(np.real(z) < 0, np.log1p(-np.exp(small)), small)
 
 
 class Place(NamedTuple):
@@ -89,27 +123,24 @@ class Components(NamedTuple):
         """Values at the nodes of all mixtures as (mixtures, nodes, phases, lanes)."""
         return x.reshape(self.mixtures, -1, *x.shape[1:])
 
+    def placed(self, stage: Stage, log_delta: Reals) -> Any:
+        """Place of nodes that leave out e^-depth of delta."""
+        fall = xp.maximum(self.log_hits - log_delta + stage.depth, LEAST_FALL)
+        last = xp.maximum(xp.sqrt(2.0 * fall)[None] + self.largest_mean, LEAST_CUTOFF)
+        beyond = BEYOND if stage.height > 0 else 0
+        spacing = (last - stage.start) / (stage.nodes - 1 - beyond)
+        index = xp.asarray(np.arange(1.0 * stage.nodes)[:, None, None])
+        return Place(stage.start + spacing * index, spacing)
 
-def placed(stage: Stage, of: Components, log_delta: Reals) -> Place:
-    """Place of nodes that leave out e^-depth of delta."""
-    fall = xp.maximum(of.log_hits - log_delta + stage.depth, LEAST_FALL)
-    last = xp.maximum(xp.sqrt(2.0 * fall)[None] + of.largest_mean, LEAST_CUTOFF)
-    beyond = cutoff.BEYOND if stage.height > 0 else 0
-    spacing = (last - stage.start) / (stage.nodes - 1 - beyond)
-    index = xp.asarray(np.arange(1.0 * stage.nodes)[:, None, None])
-    return Place(stage.start + spacing * index, spacing)
-
-
-def on_nodes(stage: Stage, of: Components, place: Place) -> Nodes:
-    """The law on real nodes."""
-    x, spacing = place
-    log_weight = -0.5 * x * x - LOG_SQRT_2PI + xp.log(spacing)
-    if stage.height > 0:
-        log_weight = (
-            log_weight + xp.asarray(cutoff.tables(stage.nodes, stage.height).below)[:, None, None]
-        )
-    log_weight = of.log_coin[:, None] + log_weight
-    return Nodes(loss_on_axis(of, x), log_weight.reshape(-1, *x.shape[1:]), spacing)
+    def on_axis(self, stage: Stage, place: Any) -> Nodes:
+        """The law on real nodes."""
+        x, spacing = place
+        log_weight = -0.5 * x * x - LOG_SQRT_2PI + xp.log(spacing)
+        if stage.height > 0:
+            below = cutoff(stage.nodes, stage.height).below
+            log_weight = log_weight + xp.asarray(below)[:, None, None]
+        log_weight = self.log_coin[:, None] + log_weight
+        return Nodes(loss_on_axis(self, x), log_weight.reshape(-1, *x.shape[1:]), spacing)
 
 
 def _log_share(share: Reals) -> Reals:
@@ -147,7 +178,7 @@ def weight_above(
     log_modulus = 0.5 * (y * y - x * x) - LOG_SQRT_2PI + xp.log(place.spacing) - log_psi
     angle = -x * y
     if stage.height > 0:
-        tables = cutoff.tables(stage.nodes, stage.height)
+        tables = cutoff(stage.nodes, stage.height)
         log_modulus = log_modulus + xp.asarray(tables.modulus)[:, None, None]
         angle = angle + xp.asarray(tables.angle)[:, None, None]
     log_modulus = (of.log_coin[:, None] + log_modulus).reshape(loss[0].shape)
@@ -215,7 +246,7 @@ def log_beyond_ends(
         ends.append(logsumexp(each, axis=0) if of.mixtures > 1 else each[0])
     below, above = ends
     if stage.height > 0:
-        tables = cutoff.tables(stage.nodes, stage.height)
+        tables = cutoff(stage.nodes, stage.height)
         cut = of.on_all(xp.asarray(tables.above - tables.below)[:, None, None])
         terms = nodes.log_weight + cut + power * nodes.loss
         largest = xp.max(terms, 0)

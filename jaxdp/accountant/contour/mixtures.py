@@ -12,8 +12,8 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.composition import Term, is_gaussian, ratios_of
-from jaxdp.accountant.contour import cutoff, mixture_errors, mixture_law
-from jaxdp.accountant.contour.mixture_law import Components, Place
+from jaxdp.accountant.contour import mixture_errors, mixture_law
+from jaxdp.accountant.contour.mixture_law import Components
 from jaxdp.accountant.contour.nodes import (
     FrozenContour,
     LineNodes,
@@ -24,7 +24,6 @@ from jaxdp.accountant.contour.nodes import (
     Sums,
     log_of,
 )
-from jaxdp.accountant.contour.rows import Parts, Plan, Rows
 from jaxdp.dominating_pair.public_coin import COIN
 
 # Step of means that are 0. derived: its strip is a number
@@ -39,13 +38,19 @@ WIDEST = 0.5  # spacing at which both sums can err alike. chosen: half of the no
 LEAST_UNIT = -700.0
 
 
-class Mixtures(Components, Rows):
+class Mixtures(Components):
     """Sampled Gaussians as rows of the engine: a shifted trapezoidal rule (`mixture_law`)."""
 
     candidates = TILTS
     least_unit = LEAST_UNIT
-    # derived: e^13 40 ULP is 4e-9
-    large_terms = 13.0
+    large_terms = 13.0  # nats above delta of terms that lose digits. derived: e^13 40 ULP is 4e-9
+    smooths = False  # no Gaussian makes psi fall
+    refines = False  # no tilts near the best are tried
+    log_finite = 0.0
+    height = mixture_errors.height
+    errors = mixture_errors.errors
+    phi_error = mixture_errors.phi_error
+    lost = mixture_errors.lost
 
     @property
     def parameters(self) -> tuple[Reals, ...]:
@@ -66,15 +71,7 @@ class Mixtures(Components, Rows):
         """log of delta's largest relative error from public coins: P's or Q's in each release."""
         return (COIN if self.mixtures > 1 else 0.0) * xp.sum(self.number, 0)
 
-    def placed(self, stage: Stage, log_delta: Reals) -> Place:
-        """Place of nodes that leave out e^-depth of delta."""
-        return mixture_law.placed(stage, self, log_delta)
-
-    def on_axis(self, stage: Stage, place: Place) -> Nodes:
-        """The law on real nodes."""
-        return mixture_law.on_nodes(stage, self, place)
-
-    def psi(self, place: Place, nodes: Nodes, power: Reals, found: Sums) -> Psi:
+    def psi(self, place: Any, nodes: Nodes, power: Reals, found: Sums) -> Psi:
         """log psi, and its error from a sum over every other node.
 
         As l is convex, the peak of e^(p l) under N(0, 1) is at least as wide as the peak of N(0, 1)
@@ -99,39 +96,29 @@ class Mixtures(Components, Rows):
         loss, log_weight = nodes.loss[::2], nodes.log_weight[::2]
         return Nodes(loss, log_weight + xp.log(2.0), 2.0 * nodes.spacing)
 
+    def coarse(self, nodes: Nodes) -> Nodes:
+        """The nodes on which a tilt is searched."""
+        return nodes
+
     def order(self) -> tuple[Any, int]:
         """Losses fall where a record is added; nodes of mixtures follow each other."""
         return self.sign < 0, self.mixtures
+
+    def centre(self, weight: Reals, loss: Reals) -> Any:
+        """Most of a tilted law lies around 0."""
+        return 0.0
 
     def log_edge(self, stage: Stage, exponent: Reals) -> Reals:
         """log of the modulus at the last nodes."""
         shape = exponent.shape[0], self.mixtures, -1, *exponent.shape[2:]
         last = xp.max(exponent.reshape(shape)[:, :, -1], 1)
-        return xp.max(last + xp.log(self.number), 1) + (stage.height / cutoff.WIDTH) ** 2
-
-    def height(self, stage: Stage, place: Place, plan: Plan) -> Reals:
-        """Height of the contour's nodes; NaN where none is inside the strip."""
-        return mixture_errors.height_of(stage, self, plan, place)
+        return xp.max(last + xp.log(self.number), 1) + (stage.height / mixture_law.WIDTH) ** 2
 
     def on_line(self, stage: Stage, frozen: FrozenContour, log_psi: Reals) -> LineNodes:
         """The law at the height of the contour."""
         at = frozen.place, frozen.height, frozen.tilt, log_psi
         weight, loss = mixture_law.weight_above(stage, self, *at)
         return LineNodes(weight, loss, xp.zeros_like(self.number))
-
-    def errors(
-        self, stage: Stage, plan: Plan, frozen: FrozenContour, line: LineNodes, logs: Pair
-    ) -> Parts:
-        """Errors of the trapezoidal rule and of the contour's end."""
-        return mixture_errors.parts(mixture_errors.At(stage, self, plan, frozen, line, logs[0]))
-
-    def phi_error(self, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
-        """Error of the trapezoidal rule at heights (points, 1, lanes)."""
-        return mixture_errors.phi_error(self, by_height, frozen, t)
-
-    def lost(self, stage: Stage, plan: Plan, place: Place, log_psi: Reals) -> tuple[Reals, Reals]:
-        """Mass beyond the nodes: untilted, and tilted."""
-        return mixture_errors.lost(stage, self, plan, place, log_psi)
 
     def slopes(self, stage: Stage, frozen: FrozenContour, of_mass: Pair, of_loss: Pair) -> Mixtures:
         """Slopes in the components' means and probabilities.

@@ -1,19 +1,25 @@
-"""Nodes of the losses of a batch, and sums over them; nodes come first, lanes last.
+"""Nodes of the losses of a batch, sums over them, and Chernoff's bounds from these.
 
-psi(p) = E e^(p l) of one release is the sum of e^(log_weight + p loss) over real nodes. psi - 1 is
-a sum of w (e^(p l) - 1), which keeps its digits if few samples hold the record.
+Nodes come first, lanes last. psi(p) = E e^(p l) of one release is the sum of e^(log_weight + p
+loss) over real nodes. psi - 1 is a sum of w (e^(p l) - 1), which keeps its digits if few samples
+hold the record. The cumulant of a batch, over its phases, is K(theta) = log P[L < inf] +
+sum n log psi(p) + variance theta (theta + 1) / 2.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import jax
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
-from jaxdp._numeric.elementary import log1p
+from jaxdp._numeric.elementary import conversion_entropy, log1p
+
+if TYPE_CHECKING:
+    from jaxdp.accountant.contour.laws import Laws
+    from jaxdp.accountant.contour.mixtures import Mixtures
 
 Pair: TypeAlias = tuple[Reals, Reals]  # real and imaginary parts
 
@@ -90,6 +96,40 @@ class LineNodes(NamedTuple):
     mean: Reals  # (phases, lanes), subtracted from the losses
 
 
+class Bounds(NamedTuple):
+    """Logs of Chernoff's bounds on delta at some tilts (tilts, lanes), for epsilon 0."""
+
+    tilts: Reals
+    log: Reals
+
+
+class Plan(NamedTuple):
+    """A contour of each lane (lanes,)."""
+
+    tilt: Reals
+    period: Reals
+    epsilon: Reals  # estimate of epsilon
+    log_unit: Reals  # estimate of log delta there
+    bounds: Bounds  # of the law on its nodes
+    spread: Reals  # (phases, lanes), of l at the tilt of a saddle
+
+
+class LawErrors(NamedTuple):
+    """Errors of a contour from its law, in units of e^log_scale of the sum, and its end."""
+
+    of_phi: Reals  # error of phi that does not depend on t (phases, lanes)
+    by_height: Any  # what `phi_error` of the rows reads
+    truncation: Reals  # (lanes,)
+    of_scale: Any = 0.0  # log of 1 + the relative error of the moment at the tilt (lanes,)
+    end: Any = xp.inf  # height from which on no point counts (lanes,)
+    smoothed: Any = 0.0  # variance of the Gaussian that makes psi fall (lanes,)
+
+
+# Releases of a composition as phases of equal releases: arrays (phases, lanes) or (lanes,), with
+# nodes first. The engine knows no noise: rows know the error of each of their sums.
+Rows: TypeAlias = "Laws | Mixtures"
+
+
 def sums(nodes: Nodes, power: Reals) -> Sums:
     """Sums of the nodes at powers (..., phases, lanes)."""
     rise = power[..., None, :, :] * nodes.loss
@@ -134,3 +174,51 @@ def log_of(risen: Reals, largest: Reals) -> Reals:
     small = log1p(xp.where(is_zero, risen, 0.0))
     total = xp.where(is_zero, 1.0, risen + xp.exp(-largest))
     return xp.where(is_zero, small, largest + xp.log(total))
+
+
+def composed(rows: Rows, each: Reals, tilt: Reals) -> Reals:
+    """K from log psi of every phase (..., phases, lanes) at a tilt (..., lanes)."""
+    total = xp.sum(_of_used(rows.number, each), -2)
+    return total + (0.5 * rows.variance * tilt * (tilt + 1.0) + rows.log_finite)
+
+
+def _of_used(number: Reals, each: Reals) -> Reals:
+    """number times each, 0 where there are no releases."""
+    return xp.where(number == 0, 0.0, number * each)
+
+
+def chernoff(rows: Rows, place: Any, nodes: Nodes, tilts: Reals) -> Bounds:
+    """Chernoff's bounds from K at `tilts` (tilts, lanes), with the error of K."""
+
+    def bounds(tilts: Reals) -> Bounds:
+        power = rows.power(tilts)
+        return chernoff_of(rows, tilts, rows.psi(place, nodes, power, sums(nodes, power)))
+
+    return by_tilts(bounds, nodes, tilts)
+
+
+def chernoff_of(rows: Rows, tilts: Reals, psi: Psi) -> Bounds:
+    """Chernoff's bounds from psi of every phase."""
+    error = xp.sum(_of_used(rows.number, psi.error), -2) + rows.composed_error
+    return Bounds(tilts, composed(rows, psi.log, tilts) + error - conversion_entropy(tilts))
+
+
+def least_epsilon(bounds: Bounds, log_delta: Reals) -> Reals:
+    """The least epsilon >= 0 from the bounds at log delta."""
+    each = (bounds.log - log_delta) / bounds.tilts
+    each = xp.where(bounds.tilts > 1e-200, each, xp.inf)
+    return xp.maximum(xp.min(xp.where(xp.isnan(each), xp.inf, each), 0), 0.0)
+
+
+def log_least_delta(bounds: Bounds, epsilon: Reals) -> Reals:
+    """The least log delta from the bounds at epsilon."""
+    return log_least_delta_at(bounds, epsilon)[0]
+
+
+def log_least_delta_at(bounds: Bounds, epsilon: Reals) -> tuple[Reals, Reals]:
+    """The least log delta from the bounds at epsilon, and its tilt, which is minus its slope."""
+    each = bounds.log - bounds.tilts * epsilon
+    each = xp.where(xp.isnan(each), 0.0, each)
+    best = xp.argmin(each, 0)[None]
+    tilt = xp.take_along_axis(bounds.tilts + xp.zeros_like(each), best, 0)[0]
+    return xp.minimum(xp.take_along_axis(each, best, 0)[0], 0.0), tilt

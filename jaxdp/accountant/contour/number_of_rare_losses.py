@@ -38,12 +38,10 @@ from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.contour import curve
-from jaxdp.accountant.contour.cumulant import chernoff_of, log_least_delta
 from jaxdp.accountant.contour.engine import OF_LAWS, Lanes, at_once, lanes_last
 from jaxdp.accountant.contour.laws import Laws, laws_of
-from jaxdp.accountant.contour.nodes import by_tilts, sums
+from jaxdp.accountant.contour.nodes import Bounds, by_tilts, chernoff_of, log_least_delta, sums
 from jaxdp.accountant.contour.rare_losses import cut, uncut
-from jaxdp.accountant.contour.rows import Bounds
 from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.profile import bounds_of
 from jaxdp.accountant.runner import by_lanes

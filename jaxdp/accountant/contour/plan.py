@@ -22,16 +22,20 @@ import numpy as np
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import conversion_entropy, log1p
-from jaxdp.accountant.contour.cumulant import (
-    Moments,
+from jaxdp.accountant.contour.nodes import (
+    Bounds,
+    Nodes,
+    Plan,
+    Rows,
+    Stage,
+    Sums,
+    by_tilts,
     chernoff,
     chernoff_of,
     composed,
-    in_parts,
-    moments,
+    log_psi,
+    sums,
 )
-from jaxdp.accountant.contour.nodes import Nodes, Stage, by_tilts, log_psi, sums
-from jaxdp.accountant.contour.rows import Bounds, Plan, Rows
 
 ALIASED = 25.0  # nats below delta of the aliased terms. chosen: 1e-11
 TRUNCATED = 22.0  # nats below delta of the sum's remainder. chosen
@@ -50,6 +54,25 @@ CHERNOFF_SLACK = 2.5  # nats by which Chernoff's bound exceeds delta. measured: 
 NOTHING = -1e30  # log of an absent mass. chosen: far below any other
 
 
+class _Moments(NamedTuple):
+    """_Moments of the tilted law of one release (phases, lanes)."""
+
+    log_psi: Reals
+    mean: Reals  # of l, not of the loss
+    variance: Reals
+
+
+def _moments(nodes: Nodes, power: Reals) -> _Moments:
+    """log psi at a power (phases, lanes), and mean and variance of l under that tilt."""
+    exponent = nodes.log_weight + power * nodes.loss
+    largest = xp.max(exponent, 0)
+    weight = xp.exp(exponent - largest)
+    total = xp.sum(weight, 0)
+    mean = xp.sum(weight * nodes.loss, 0) / total
+    square = xp.sum(weight * nodes.loss**2, 0) / total
+    return _Moments(largest + xp.log(total), mean, xp.maximum(square - mean * mean, 0.0))
+
+
 class _Saddle(NamedTuple):
     """State of a search for a saddle (lanes,)."""
 
@@ -65,7 +88,7 @@ def saddle(rows: Rows, place: Any, nodes: Nodes, log_delta: Reals) -> Plan:
 
     def newton(_: Index | int, state: _Saddle) -> _Saddle:
         tilt = xp.exp(state.next)
-        found = moments(nodes, rows.power(tilt))
+        found = _moments(nodes, rows.power(tilt))
         spread = xp.sum(rows.number * found.variance, 0) + rows.variance
         spread = spread + (1.0 / tilt**2 + 1.0 / (1.0 + tilt) ** 2)
         epsilon = _mean(rows, found, tilt) - 1.0 / tilt - 1.0 / (1.0 + tilt)
@@ -76,7 +99,7 @@ def saddle(rows: Rows, place: Any, nodes: Nodes, log_delta: Reals) -> Plan:
         return _Saddle(next_, tilt, spread, epsilon, found.variance)
 
     zero = xp.zeros_like(log_delta)
-    spread = moments(nodes, rows.power(zero)).variance
+    spread = _moments(nodes, rows.power(zero)).variance
     spread = xp.sum(rows.number * spread, 0) + rows.variance + 1e-12
     start = 0.5 * xp.log(-2.0 * xp.minimum(log_delta, -0.1) / spread)
     start = _Saddle(xp.clip(start, -8.0, 9.0), zero, zero, zero, xp.zeros_like(rows.number))
@@ -89,7 +112,7 @@ def saddle(rows: Rows, place: Any, nodes: Nodes, log_delta: Reals) -> Plan:
     return Plan(tilt, period, epsilon, log_unit, bounds, xp.sqrt(found.variance))
 
 
-def _mean(rows: Rows, found: Moments, tilt: Reals) -> Reals:
+def _mean(rows: Rows, found: _Moments, tilt: Reals) -> Reals:
     mean = xp.sum(rows.number * rows.sign * found.mean, 0)
     return mean + rows.variance * (tilt + 0.5)
 
@@ -179,6 +202,23 @@ def _least_of_worse(each: Reals) -> Reals:
     return xp.min(xp.max(least, 0), 0)
 
 
+def _in_parts(found: Sums, cuts: int, is_falling: Any) -> tuple[Reals, Reals]:
+    """log of psi's part below each cut of the loss, and the part above over the part below.
+
+    Arrays (..., cuts, phases, lanes). Nodes are in the order of their losses, or in reverse where
+    `is_falling`; those of several mixtures follow each other.
+    """
+    weight, largest = found.weight, found.largest
+    nodes = weight.shape[-3]
+    mixtures = is_falling[1]
+    shape = mixtures, cuts, nodes // (mixtures * cuts), *weight.shape[-2:]
+    blocks = weight.reshape(*weight.shape[:-3], *shape).sum((-5, -3))
+    blocks = xp.where(is_falling[0], blocks[..., ::-1, :, :], blocks)
+    below = xp.maximum(xp.cumsum(blocks, -3), 1e-300)
+    above = xp.cumsum(blocks[..., ::-1, :, :], -3)[..., ::-1, :, :] - blocks
+    return largest[..., None, :, :] + xp.log(below), above / below
+
+
 def parts(rows: Rows, place: Any, nodes: Nodes, tilts: Reals) -> Parts:
     """Chernoff's bounds at `tilts` (tilts, lanes), of the whole law and of its parts at cuts."""
 
@@ -186,7 +226,7 @@ def parts(rows: Rows, place: Any, nodes: Nodes, tilts: Reals) -> Parts:
         power = rows.power(tilts)
         found = sums(nodes, power)
         whole = chernoff_of(rows, tilts, rows.psi(place, nodes, power, found))
-        below, above = in_parts(found, CUTS, rows.order())
+        below, above = _in_parts(found, CUTS, rows.order())
         body = composed(rows, below, tilts[:, None])
         risen = xp.sum(rows.number * log1p(above), -2)
         share = -xp.expm1(-risen)

@@ -8,30 +8,47 @@ Newton's method on the upper bound, from a grid of epsilons.
 Error: the five errors of `curve` at the contour that is taken, plus the rounding of a turn by more
 than its own epsilon. A value is answered only if its bracket is at most `WIDER` times the brackets
 of contours at their own epsilons around it, which a value alone has. Any other value has an upper
-bound, but no lower one, so that it goes on alone. Chosen by `engines` for concrete values, if
-enough of them belong to one loss (`values_of_a_loss`).
+bound, but no lower one, so that it goes on alone.
+
+Values of one loss are those whose terms are equal, byte by byte. The contours of the losses used
+last are kept: they are functions of the loss alone, so that an answer does not depend on them.
+Chosen by `engines` as the first step of concrete values, if enough of them belong to one loss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections import OrderedDict
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from jaxdp._core.types import Lanes
-from jaxdp._numeric.elementary import ULP
+from jaxdp._core.namespace import kernel
+from jaxdp._core.types import Lanes as Values
 from jaxdp.accountant import inverse
-from jaxdp.accountant.batch import Batch
+from jaxdp.accountant.batch import Batch, Loss
 from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.contour import curve
-from jaxdp.accountant.contour.cumulant import log_least_delta
+from jaxdp.accountant.contour import engine as contour
 from jaxdp.accountant.contour.curve import Errors
-from jaxdp.accountant.contour.engine import LARGEST_EPSILON, Maker, lanes_last, with_infinite
+from jaxdp.accountant.contour.engine import (
+    LARGEST_EPSILON,
+    LONG,
+    OF_LAWS,
+    Lanes,
+    Maker,
+    at_once,
+    finished_log,
+    lanes_last,
+    sum_of,
+)
+from jaxdp.accountant.contour.laws import laws_of
+from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.contour.nodes import LARGEST_LOG, FrozenContour, Stage
 from jaxdp.accountant.inverse import Reading
+from jaxdp.accountant.steps import Engine, Question
 
 CONTOURS = 10  # of a loss. measured: 8 widen brackets between them, 12 answer no more values
 LEAST_LOG_DELTA = -34.0  # of the last contour. chosen: deltas that are reported are above
@@ -41,6 +58,22 @@ CLOSE = 1e-10  # width of a bracket that is not compared. chosen: far below what
 GRID = 97  # epsilons between which Newton's method starts. chosen: its first step is within 1e-3
 NEAR = 64  # points of a sum that are turned at once. chosen: a square root of their number
 TINY = 1e-300  # derived: a normal number
+# Width of a smoothed total's bracket that 16 times as many points leave wide. derived: over 16^2 it
+# is above the width from which on the next engine is evaluated
+HOPELESS = 3e-4
+KEPT = 8  # losses whose contours are kept. chosen: 100 kB each, with all blocks 8 MB
+
+
+class Way(NamedTuple):
+    """Rows of laws or of mixtures."""
+
+    stage: Stage
+    rows_of: Maker
+    fewest: int  # values of a loss. measured: as many take as long alone
+
+
+MIXTURES = Way(LONG, mixtures_of, 24)
+LAWS = Way(OF_LAWS, laws_of, 12)
 
 
 class Contours(NamedTuple):
@@ -72,35 +105,19 @@ def read(of: Contours, epsilon: Any) -> tuple[Reading, Any]:
     lost = of.errors.lost + of.errors.tilted_lost * np.exp(np.minimum(-fall, LARGEST_LOG))
     size = unit + np.logaddexp(noise, np.log(lost + TINY))
     best = np.argmin(np.where(np.isnan(size), np.inf, size), axis=1)
-    at = best, np.arange(epsilon.size)
-    found = np.zeros((3, epsilon.size))
+    sums = np.zeros((3, epsilon.size))
     for i in np.unique(best):
         here = np.flatnonzero(best == i)
-        found[:, here] = _turned(of.series[i], of.frozen.step[i] * move[here, i])
-    each, frozen = (jax.tree.map(lambda x: np.asarray(x)[..., best], x) for x in of[2:4])
-    move, unit = move[at[1], best], unit[best]
-    log_scale = each.log_scale - frozen.tilt * move
-    scale = np.exp(np.minimum(log_scale, LARGEST_LOG))
-    found = scale * found
-    high, low = curve.bounds_of_sum(each, frozen, epsilon, found[0], found[2])
-    rounded = 4.0 * ULP * np.abs(move)
-    rounded = rounded * (scale * of.turned[best] + frozen.tilt * (np.abs(found[0]) + high))
-    least: Any = np.exp(log_least_delta(each.bounds, epsilon) - unit) + lost[at[1], best]
-    lower, upper = curve.log_ends(unit, found[0], (high + rounded, low + rounded), least)
-    lower: Any = np.where(log_scale < LARGEST_LOG, lower, -np.inf)
-    width = np.where(upper == -np.inf, 0.0, upper - lower)
+        sums[:, here] = _turned(of.series[i], of.frozen.step[i] * move[here, i])
+    errors, frozen = (jax.tree.map(lambda x: np.asarray(x)[..., best], x) for x in of[2:4])
+    found = curve.read(errors, frozen, epsilon, sums, of.turned[best])
+    width = np.where(found.upper == -np.inf, 0.0, found.upper - found.lower)
     alone = np.exp(np.interp(epsilon, *of.alone))
     # A smoothed total varies little with the contour.
-    is_close = (width <= np.maximum(WIDER * alone, CLOSE)) | (frozen.smoothed > 0)
-    falls = unit + np.log(np.where(found[1] > 0, found[1], np.nan))
-    return Reading(lower, upper, falls), is_close
+    return found, (width <= np.maximum(WIDER * alone, CLOSE)) | (frozen.smoothed > 0)
 
 
-# Maps the contours of one loss, and values, to bounds.
-Answer: TypeAlias = Callable[[Contours, Lanes], LogBounds]
-
-
-def _turned(series: np.ndarray, turn: Lanes) -> np.ndarray:
+def _turned(series: np.ndarray, turn: Values) -> np.ndarray:
     """Re sum_k term_k e^(-i k turn) of rows of terms (rows, points), at turns: (rows, values)."""
     rows, points = series.shape
     near = np.exp(-1j * turn[:, None] * np.arange(NEAR))
@@ -151,21 +168,19 @@ def _alone(of: Contours) -> tuple[np.ndarray, np.ndarray]:
     return epsilon, np.log(np.where(known, least, least[known].max(initial=CLOSE)))
 
 
-def log_delta(of: Contours, epsilon: Lanes) -> LogBounds:
+def log_delta(of: Contours, epsilon: Values) -> LogBounds:
     """Bounds on log delta at epsilons >= 0; without a lower end where they are not close."""
     found, is_close = read(of, np.minimum(epsilon, LARGEST_EPSILON))
+    lanes: Any = Lanes(of.rows, of.log_hit, epsilon, None)
+    bounds = finished_log(lanes, LogBounds(found.lower, found.upper))
     inside = (epsilon <= LARGEST_EPSILON) & is_close
-    bounds = of_numpy(np.where(inside, found.lower, -np.inf), found.upper)
-    bounds = with_infinite(of.rows, bounds)
-    upper = np.minimum(bounds.upper, of.log_hit)
-    lower = np.where(inside, np.minimum(bounds.lower, upper), -np.inf)
-    return of_numpy(lower, upper)
+    return of_numpy(np.where(inside, bounds.lower, -np.inf), bounds.upper)
 
 
-def epsilon(of: Contours, delta: Lanes) -> LogBounds:
+def epsilon(of: Contours, delta: Values) -> LogBounds:
     """Bounds on the least epsilons; without a lower end where they are not close."""
     finite = delta + np.expm1(of.rows.log_finite)
-    inside = (finite > 0) & (delta < 1) & (np.log(delta) < of.log_hit)
+    inside = (finite > 0) & (delta < 1) & (np.log(delta) < of.log_hit) & ~np.isnan(sum_of(of.rows))
     goal: Any = np.log(np.where(inside, finite, 0.5))
     grid: Any = np.max(of.frozen.epsilon) * np.linspace(0.0, 1.0, GRID)
     falling = np.minimum.accumulate(read(of, grid)[0].upper)
@@ -175,3 +190,66 @@ def epsilon(of: Contours, delta: Lanes) -> LogBounds:
     is_close = read(of, np.minimum(upper, LARGEST_EPSILON))[1]
     is_answered = inside & is_close & (lower > 0) & (upper < np.inf) & (goal < falling[0])
     return of_numpy(np.where(is_answered, lower, -np.inf), np.where(inside, upper, np.inf))
+
+
+_ANSWERS: dict[Question, Any] = {"log delta": log_delta, "epsilon": epsilon}
+
+
+def engine(question: Question, way: Way) -> Engine:
+    """The engine of values of one loss; the contour of one value has the slopes."""
+    tangents = contour.engine(question, way.stage, way.rows_of).tangents
+    return Engine(partial(_bounds, question, way), tangents=tangents)
+
+
+def _bounds(question: Question, way: Way, batch: Batch, known: LogBounds, blocks: int) -> LogBounds:
+    """Bounds of the lanes whose loss has enough of them, or was answered before."""
+    values: Any = batch.values
+    bounds: Any = of_numpy(np.full(values.shape, -np.inf), np.full(values.shape, np.inf))
+    was_answered = np.isfinite(known.lower)
+    if values.size < way.fewest and not was_answered.any():
+        return bounds
+    losses = [x for x in batch.losses if x.lanes.size >= way.fewest or was_answered[x.lanes].any()]
+    if not losses:
+        return bounds
+    with kernel(), jax.numpy_rank_promotion("allow"):
+        if blocks > 1:
+            width = np.asarray(known.upper) - np.asarray(known.lower)
+            losses = [x for x in losses if _can_narrow(way, batch, x, width[x.lanes])]
+            if not losses:
+                return bounds
+        nodes = way.rows_of(batch.at(losses[0].lanes[:1]))[0].nodes(way.stage)
+        size = max(at_once(way.stage, nodes) // CONTOURS, 1)
+        for start in range(0, len(losses), size):
+            part = losses[start : start + size]
+            for loss, of in zip(part, _contours(way, blocks, batch, part), strict=True):
+                found = _ANSWERS[question](of, values[loss.lanes])
+                for x, y, unknown in zip(bounds, found, (-np.inf, np.inf), strict=True):
+                    x[loss.lanes] = np.where(np.isnan(y), unknown, y)
+    return bounds
+
+
+def _can_narrow(way: Way, batch: Batch, loss: Loss, width: np.ndarray) -> bool:
+    """False if more points leave the brackets of a smoothed total wide."""
+    return bool(width.min() <= HOPELESS) or not _contours(way, 1, batch, [loss])[0].is_smoothed
+
+
+# The last used one last. Single operations alone, which other threads and forks do not divide.
+_kept: OrderedDict[Any, Contours] = OrderedDict()
+
+
+def _contours(way: Way, blocks: int, batch: Batch, losses: list[Loss]) -> list[Contours]:
+    """The contours of losses, kept or new."""
+    keys = [(way, blocks, x.key) for x in losses]
+    found = {key: kept for key in keys if (kept := _kept.get(key)) is not None}
+    missing = {key: x for key, x in zip(keys, losses, strict=True) if key not in found}
+    if missing:
+        lanes = np.array([x.lanes[0] for x in missing.values()])
+        new = built(way.stage, way.rows_of, batch.at(lanes), blocks)
+        found.update(zip(missing, new, strict=True))
+    for key in keys:
+        _kept.pop(key, None)
+        _kept[key] = found[key]
+    with contextlib.suppress(KeyError):
+        while len(_kept) > KEPT:
+            _kept.popitem(last=False)
+    return [found[key] for key in keys]

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Index, Reals
 from jaxdp.accountant.contour import terms
-from jaxdp.accountant.contour.nodes import FrozenContour, Pair, Stage
-from jaxdp.accountant.contour.rows import Rows
+from jaxdp.accountant.contour.nodes import FrozenContour, Pair, Rows, Stage
 
 
 class _Sums(NamedTuple):

@@ -27,9 +27,16 @@ import numpy as np
 from jaxdp._core.namespace import lax, on_host, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
-from jaxdp.accountant.contour.cumulant import composed
-from jaxdp.accountant.contour.nodes import LEAST_LOG, FrozenContour, LineNodes, Pair, Stage, log_psi
-from jaxdp.accountant.contour.rows import Rows
+from jaxdp.accountant.contour.nodes import (
+    LEAST_LOG,
+    FrozenContour,
+    LineNodes,
+    Pair,
+    Rows,
+    Stage,
+    composed,
+    log_psi,
+)
 
 FEW_POINTS = 32  # sums of up to this many terms turn each term by itself. chosen
 INNER = 256  # nodes of one product. measured: BLAS threads slow down larger ones
