@@ -195,29 +195,40 @@ def contour_for(
         start = xp.minimum(parts.epsilon(log_delta), least_epsilon(parts.whole, log_delta))
         epsilon = start if estimate is None else _or(estimate, start)
     unit = xp.clip(log_delta, rows.least_unit, 0.0)
-    target = plan.Target(stage.points * blocks, epsilon, unit)
-    coarse = rows.coarse(nodes)
-    found = plan.search(stage, rows, coarse, parts.whole, target)
+    points, coarse = stage.points * blocks, rows.coarse(nodes)
+    found = plan.search(stage, rows, coarse, parts.whole, points, epsilon, unit)
     if not rows.refines:
         return place, found
     bounds = plan.refined(rows, place, nodes, found)
     if is_guess:
-        target = target._replace(epsilon=xp.minimum(epsilon, least_epsilon(bounds, log_delta)))
+        epsilon = xp.minimum(epsilon, least_epsilon(bounds, log_delta))
     else:
         least = xp.minimum(unit, log_least_delta(bounds, epsilon))
         # In a unit farther below what the law leaves out, the bound would overflow.
         least = xp.maximum(least, rows.log_lost(place) - LARGEST_LOG)
-        target = target._replace(log_unit=xp.clip(least, rows.least_unit, 0.0))
-    return place, plan.search(stage, rows, coarse, bounds, target)
+        unit = xp.clip(least, rows.least_unit, 0.0)
+    return place, plan.search(stage, rows, coarse, bounds, points, epsilon, unit)
 
 
 def curve_of(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | int) -> Curve:
     """The sum of a contour, for epsilons near the one of its plan."""
-    frozen = _fixed(stage, rows, place, planned, blocks)
+    step = 2.0 * xp.pi / planned.period
+    # Without an end, and not smoothed, so far.
+    frozen = FrozenContour(
+        place=place,
+        height=rows.height(stage, place, planned),
+        tilt=planned.tilt,
+        step=step,
+        epsilon=planned.epsilon,
+        log_unit=planned.log_unit,
+        blocks=blocks,
+        end=xp.full_like(step, xp.inf),
+        smoothed=xp.zeros_like(step),
+    )
     line = terms.line(stage, rows, frozen)
     of_law = rows.errors(stage, planned, frozen, line.nodes, (line.log_psi, line.log_scale))
-    lane = xp.zeros_like(frozen.step)
-    frozen = frozen._replace(end=of_law.end + lane, smoothed=of_law.smoothed + lane)
+    smoothed = of_law.smoothed + xp.zeros_like(step)
+    frozen = frozen._replace(end=of_law.end + xp.zeros_like(step), smoothed=smoothed)
     # The cumulant of the Gaussian that makes psi fall.
     smoothing = 0.5 * frozen.smoothed * planned.tilt * (planned.tilt + 1.0)
     line = line._replace(log_scale=line.log_scale + smoothing)
@@ -236,41 +247,24 @@ def curve_of(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index 
     return Curve(stage, pairs, sum_errors, frozen)
 
 
-def _fixed(
-    stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index | int
-) -> FrozenContour:
-    """The plan's contour, without an end, not smoothed."""
-    step = 2.0 * xp.pi / planned.period
-    return FrozenContour(
-        place=place,
-        height=rows.height(stage, place, planned),
-        tilt=planned.tilt,
-        step=step,
-        epsilon=planned.epsilon,
-        log_unit=planned.log_unit,
-        blocks=blocks,
-        end=xp.full_like(step, xp.inf),
-        smoothed=xp.zeros_like(step),
-    )
-
-
 def _inverted(
     stage: Stage, rows: Rows, frozen: FrozenContour, line: terms.Line, of_law: LawErrors
 ) -> tuple[tuple[Pair, ...], Pair]:
     """Terms of delta, its slope, maybe its density, and the errors of their sums."""
-    kinds = (terms.own, terms.slope_of, terms.density_of)[: 3 if rows.smooths else 2]
+    count = 3 if rows.smooths else 2
 
     def add_block(index: Index | int, sums: Any) -> Any:
         block = terms.block(stage, rows, frozen, line, index)
         noise = noise_of(stage, rows, frozen, of_law, line, block)
+        kinds = block.terms, terms.slope_of(frozen, block), terms.density_of(frozen, block)
         pairs = tuple(
-            tuple(updated(x, index, y) for x, y in zip(old, kind(frozen, block), strict=True))
-            for old, kind in zip(sums[0], kinds, strict=True)
+            tuple(updated(x, index, y) for x, y in zip(old, kind, strict=True))
+            for old, kind in zip(sums[0], kinds[:count], strict=True)
         )
         return pairs, tuple(x + y for x, y in zip(sums[1], noise, strict=True))
 
     empty = xp.zeros((stage.blocks, stage.points, *frozen.epsilon.shape))
-    start = ((empty, empty),) * len(kinds), (of_law.truncation, xp.zeros_like(frozen.step))
+    start = ((empty, empty),) * count, (of_law.truncation, xp.zeros_like(frozen.step))
     return terms.over_blocks(stage, frozen.blocks, add_block, start)
 
 
@@ -284,7 +278,11 @@ def noise_of(
     lost_power = rows.number * log1p(of_phi * xp.exp(-block.log_phi[0]))
     lost_power = xp.sum(xp.where(rows.number == 0, 0.0, lost_power), 1)
     turning = ULP * (4.0 * block.turned + 4.0 * xp.abs(block.log_power) + TURN)
-    turning = turning + _of_scale(rows, frozen, line)
+    # Relative rounding error of the contour's scale.
+    scaled = xp.where(rows.number == 0, 0.0, rows.number * xp.abs(line.log_psi))
+    scaled = xp.sum(scaled, 0) + frozen.tilt * frozen.epsilon
+    scaled = scaled + rows.variance * frozen.tilt * (frozen.tilt + 1.0)
+    turning = turning + 4.0 * ULP * scaled
     angle = frozen.epsilon + xp.abs(line.drift) + rows.variance * (frozen.tilt + 1.0)
     turning = turning + 4.0 * ULP * block.t * angle
     power = xp.exp(xp.maximum(block.log_power, -690.0))
@@ -292,13 +290,6 @@ def noise_of(
     each = xp.where(block.weight > 0, block.weight * power * each, 0.0)
     poles = xp.sqrt((frozen.tilt**2 + block.t**2) * ((frozen.tilt + 1.0) ** 2 + block.t**2))
     return xp.sum(each, 0), xp.sum(poles * each, 0)
-
-
-def _of_scale(rows: Rows, frozen: FrozenContour, line: Line) -> Reals:
-    """Relative rounding error of a contour's scale."""
-    psi = xp.where(rows.number == 0, 0.0, rows.number * xp.abs(line.log_psi))
-    scaled = xp.sum(psi, 0) + frozen.tilt * frozen.epsilon
-    return 4.0 * ULP * (scaled + rows.variance * frozen.tilt * (frozen.tilt + 1.0))
 
 
 def _errors_at(

@@ -140,9 +140,13 @@ def _law(of: Any, last: float, nodes: int) -> _Law:
     return _Law(of, number, mean, x, spacing, loss, np.log(spacing) - LOG_SQRT_2PI - 0.5 * x * x)
 
 
-class _Curve(NamedTuple):
-    """Bounds at real tilts, for epsilon 0, and hints for a contour."""
+class _Plan(NamedTuple):
+    """Both steps, the parts of a law, bounds at real tilts for epsilon 0, and a contour."""
 
+    law: _Law
+    places: Any  # c, c' and w (phases,)
+    masses: Any  # log of A, D (nodes, phases)
+    parts: Any  # log of the moments of A, D (tilts, phases)
     tilts: Any  # (tilts,)
     none: Any  # log of Chernoff's bounds of A^n
     some: Any  # of F^n - A^n
@@ -151,19 +155,9 @@ class _Curve(NamedTuple):
     fall: float  # width of the step at c, in losses
     grown: float  # log of the moduli on the nodes' line over the real ones
     points: int
-
-
-class _Plan(NamedTuple):
-    """Both steps, the parts of a law, and a contour."""
-
-    law: _Law
-    places: Any  # c, c' and w (phases,)
-    masses: Any  # log of A, D (nodes, phases)
-    parts: Any  # log of the moments of A, D (tilts, phases)
-    curve: _Curve
-    theta: int
-    period: float
-    log_error: float  # predicted, over delta
+    theta: int = 0
+    period: float = np.nan
+    log_error: float = np.inf  # predicted, over delta
 
 
 def _least(x: Any, axis: int | None = None) -> Any:
@@ -244,13 +238,13 @@ def _planned(wide: _Law, epsilon: float, plan: tuple[float, float, float, int]) 
     slopes = np.gradient(law.loss, law.spacing, axis=0)
     slope = [np.interp(place, x[:, 0], row) for place, row in zip(c, slopes.T, strict=True)]
     grown = np.max((HEIGHT * law.spacing) ** 2 * (0.5 + 1.0 / w**2))
-    curve = _Curve(t, none, some, put, far, float(np.min(slope * w)), float(grown), plan[3])
-    theta, period, predicted = _contour(curve, epsilon)
-    return _Plan(law, (c, top, w), masses, (log_a, log_d), curve, theta, period, predicted)
+    fall, parts = float(np.min(slope * w)), (log_a, log_d)
+    bounds = t, none, some, put, far, fall, float(grown), plan[3]
+    return _with_contour(_Plan(law, (c, top, w), masses, parts, *bounds), epsilon)
 
 
-def _contour(of: _Curve, epsilon: float) -> tuple[int, float, float]:
-    """The tilt and the period with the least predicted error, and the log of it over delta."""
+def _with_contour(of: _Plan, epsilon: float) -> _Plan:
+    """The plan with the tilt and the period of the least predicted error."""
     t = of.tilts
     chernoff = of.some - t * epsilon
     chernoff = np.where(np.isnan(chernoff), np.inf, chernoff)
@@ -268,7 +262,8 @@ def _contour(of: _Curve, epsilon: float) -> tuple[int, float, float]:
     best = int(np.argmin(errors))
     lost = np.min(of.none - t * epsilon), np.min(of.put + (1.0 + t) * epsilon)
     predicted = logsumexp(np.array([errors[best], *(lost - np.logaddexp(unit, of.far[0]))]))
-    return best, period[best], float(predicted) if predicted == predicted else np.inf
+    predicted = float(predicted) if predicted == predicted else np.inf
+    return of._replace(theta=best, period=period[best], log_error=predicted)
 
 
 class _Line(NamedTuple):
@@ -281,15 +276,15 @@ class _Line(NamedTuple):
     log_scale: float
     errors: tuple[float, float, float]  # of the sum, of its remainder, relative
 
-    def read(self, epsilon: float) -> Any:
+    def read(self, epsilon: Any) -> Reading:
         """Bounds on log delta, and log of minus delta's slope."""
-        plan, move = self.plan.curve, epsilon - self.epsilon
-        theta = plan.tilts[self.plan.theta]
+        plan, move = self.plan, epsilon - self.epsilon
+        theta = plan.tilts[plan.theta]
         turned = self.terms * np.exp(-1j * self.t * move)
         value, unit = np.sum(turned.real), self.log_scale - theta * move
         error = self.errors[0] + 4.0 * ULP * abs(move) * np.sum(np.abs(turned) * self.t)
         error = error + (abs(value) + error) * self.errors[2]
-        gap = np.abs(plan.tilts - theta) * self.plan.period
+        gap = np.abs(plan.tilts - theta) * plan.period
         images = plan.some - plan.tilts * epsilon - unit - gap
         images = images - np.log1p(-np.exp(-np.maximum(gap, 1e-300)))
         sides = plan.tilts > theta, plan.tilts < theta
@@ -300,10 +295,10 @@ class _Line(NamedTuple):
         error = error + self.errors[1] + 2.0 * EXACT * (p + q)
         high, low = value + p - q + error + none + put, value + p - q - error - aliased
         rounded = 8.0 * ULP * (1.0 + abs(unit))
-        lower = unit + np.log(low) - rounded if low > 0 else -np.inf
-        upper = min(unit + np.log(high) + rounded, 0.0) if high > 0 else np.inf
-        falls = np.sum(((theta + 1j * self.t) * turned).real) + q
-        return lower, upper, unit + np.log(falls) if falls > 0 else np.nan
+        lower: Any = unit + np.log(low) - rounded if low > 0 else -np.inf
+        upper: Any = min(unit + np.log(high) + rounded, 0.0) if high > 0 else np.inf
+        falls: Any = np.sum(((theta + 1j * self.t) * turned).real) + q
+        return Reading(lower, upper, unit + np.log(falls) if falls > 0 else np.nan)
 
 
 class _Weights(NamedTuple):
@@ -318,7 +313,7 @@ class _Weights(NamedTuple):
 
 def _weights(plan: _Plan) -> _Weights:
     law, (c, top, w) = plan.law, plan.places
-    x, dx, theta = law.x, law.spacing, plan.curve.tilts[plan.theta]
+    x, dx, theta = law.x, law.spacing, plan.tilts[plan.theta]
     log_a, log_d = (part[plan.theta] for part in plan.parts)
     strip = _strip(law)
     y = min(HEIGHT * dx, 0.5 * strip)
@@ -352,18 +347,9 @@ def _growth(plan: _Plan) -> tuple[Any, Any]:
     return rise, rise**2 * (0.5 + 1.0 / plan.places[2] ** 2)
 
 
-class _Sums(NamedTuple):
-    """log of A^n over its moment, n log1p(D / A), and their errors, at the points."""
-
-    power: Any
-    turns: Any
-    of_power: Any
-    of_turns: Any
-
-
-def _summed(plan: _Plan, on: _Weights, j: int, t: Any) -> _Sums:
-    """The sums of phase j."""
-    n, theta = plan.law.number[j], plan.curve.tilts[plan.theta]
+def _summed(plan: _Plan, on: _Weights, j: int, t: Any) -> tuple[Any, ...]:
+    """log of A^n over its moment, n log1p(D / A), and their errors, at the points of phase j."""
+    n, theta = plan.law.number[j], plan.tilts[plan.theta]
     near, far = (np.expm1(1j * at[:, None] * on.loss[:, j]) for at in (t[:NEAR], t[::NEAR]))
     part_a, part_d = (part[:, j] for part in on.parts)
     sums = [np.einsum("in,kn->ik", x * (1.0 + far), near) for x in (part_a, part_d)]
@@ -381,14 +367,14 @@ def _summed(plan: _Plan, on: _Weights, j: int, t: Any) -> _Sums:
     bad = ~((left > 0) & (share < 0.5))
     of_power = np.where(bad, np.inf, n * np.log1p(error_a / np.where(bad, 1.0, left)))
     of_turns = np.where(bad, np.inf, -n * np.log1p(-np.where(bad, 0.0, share)))
-    return _Sums(n * _log1p(a), n * _log1p(ratio), of_power, of_turns)
+    return n * _log1p(a), n * _log1p(ratio), of_power, of_turns
 
 
 def _line(plan: _Plan, epsilon: float) -> _Line:
-    law, theta = plan.law, plan.curve.tilts[plan.theta]
+    law, theta = plan.law, plan.tilts[plan.theta]
     n, log_a = law.number, plan.parts[0][plan.theta]
     h = 2.0 * np.pi / plan.period
-    t = h * np.arange(1.0 * plan.curve.points)
+    t = h * np.arange(1.0 * plan.points)
     on = _weights(plan)
     phases = [_summed(plan, on, j, t) for j in range(n.size)]
     power, turns, of_power, of_turns = (np.sum(x, 0) for x in zip(*phases, strict=True))
@@ -411,7 +397,7 @@ def _line(plan: _Plan, epsilon: float) -> _Line:
 
 def _remainder(plan: _Plan, end: float) -> float:
     """Bound on the sum beyond a point."""
-    law, theta, log_bar = plan.law, plan.curve.tilts[plan.theta], np.inf
+    law, theta, log_bar = plan.law, plan.tilts[plan.theta], np.inf
     for up, log_growth in zip(*_growth(plan), strict=True):
         fall = plan.masses[1] + theta * law.loss - end * np.imag(_loss_above(law, float(up[0])))
         log_bar = np.fmin(log_bar, np.log(2.0) + log_growth + logsumexp(fall, axis=0))
@@ -473,26 +459,20 @@ def _log_delta(of: Any, epsilon: float) -> tuple[float, float]:
 
 
 def _epsilon(of: Any, delta: float) -> tuple[float, float]:
-    goal: Any = np.array([np.log(delta)])
-    epsilon = _of_one_hit(of, goal[0])
+    goal: Any = np.log(delta)
+    epsilon: Any = _of_one_hit(of, goal)
     lower, upper = 0.0, np.inf
     for _ in range(ROUNDS):
         for line in _lines(of, epsilon):
-
-            def read(x: Any, line: _Line = line) -> Reading:
-                found: Any = [np.array([v]) for v in line.read(float(x[0]))]
-                return Reading(*found)
-
-            start: Any = np.array([epsilon])
-            found: Any = inverse.epsilon_bounds(read, goal, start, MOST * start)
-            lower, upper = max(lower, float(found.lower[0])), min(upper, float(found.upper[0]))
+            found = inverse.epsilon_bounds(line.read, goal, epsilon, MOST * epsilon)
+            lower, upper = max(lower, float(found.lower)), min(upper, float(found.upper))
         if not upper < np.inf or abs(upper - epsilon) <= NEAR_PLAN * epsilon:
             break
-        epsilon = upper
+        epsilon = np.float64(upper)
     return lower, upper
 
 
-def _of_one_hit(of: Any, log_delta: float) -> float:
+def _of_one_hit(of: Any, log_delta: float) -> Any:
     """Estimate of epsilon at log delta, from the deltas of single releases."""
     wide = _law(of, LAST, PLACES)
     p, q = wide.log_above(wide.x + 0.0 * wide.number, 0.0)
@@ -500,7 +480,7 @@ def _of_one_hit(of: Any, log_delta: float) -> float:
     epsilons = np.geomspace(LEAST["log delta"], np.max(wide.loss), PLACES)
     each = [np.interp(epsilons, *row) for row in zip(wide.loss.T, log_one.T, strict=True)]
     total = logsumexp(np.stack(each) + np.log(wide.number)[:, None], axis=0)
-    return float(np.interp(-log_delta, -total, epsilons))
+    return np.interp(-log_delta, -total, epsilons)
 
 
 _ANSWERS: dict[Question, Any] = {"log delta": _log_delta, "epsilon": _epsilon}

@@ -58,10 +58,7 @@ def parts(laws: Any, stage: Stage, frozen: FrozenContour, line: LineNodes, logs:
     weight, offset = line.weight[0], line.loss[0]
     is_spread = xp.isfinite(laws.log_density)
     gap = xp.where(is_spread, xp.abs(xp.diff(laws.loss, axis=0, append=laws.loss[-1:])), 0.0)
-    log_density = laws.log_density + (frozen.tilt * (offset + line.mean) - logs[0])
-    log_density = log_density + frozen.place.log_kept
-    tails = _Tails(stage, frozen, weight, offset, log_density)
-    end, smoothed, truncation = _ended(laws, tails, logs[1], _resolved(laws, weight, gap))
+    end, smoothed, truncation = _ended(laws, stage, frozen, line, logs, gap)
     check = laws.check_on(frozen.place)
     psi = log_psi(check, laws.power(frozen.tilt))
     other = xp.exp(check.log_weight + frozen.tilt * check.loss - psi)
@@ -76,34 +73,6 @@ def parts(laws: Any, stage: Stage, frozen: FrozenContour, line: LineNodes, logs:
     by_height = ByHeight(lax.cummax(gaps) + unresolved, xp.sum(weight * laws.rounding, 0))
     of_phi = laws.mass_gap + 4.0 * ULP
     return LawErrors(of_phi, by_height, truncation, end=end, smoothed=smoothed)
-
-
-def _resolved(laws: Any, weight: Reals, gap: Reals) -> Reals:
-    """Height up to which phases of neighbouring nodes differ by `_RESOLVED` at most (lanes,)."""
-    matters = laws.number * weight > _LEAST_ERROR
-    largest = xp.max(xp.where(matters, gap, 0.0), (0, 1))
-    return xp.where(largest > 0, _RESOLVED / xp.where(largest > 0, largest, 1.0), xp.inf)
-
-
-class _Tails(NamedTuple):
-    """A contour and the tilted law on its nodes."""
-
-    stage: Stage
-    frozen: FrozenContour
-    weight: Reals
-    offset: Reals
-    log_density: Reals
-
-    def ends(self) -> tuple[Reals, Reals]:
-        """The end of all points (lanes,), and the ends that are tried (ends, lanes)."""
-        longest = self.frozen.step * (self.stage.points * self.frozen.blocks - 0.5)
-        return longest, longest * xp.asarray(HEIGHTS)[:, None]
-
-    def log_beyond(self, laws: Any, ends: Reals) -> Reals:
-        """log of bounds on |M(theta + it)| / M(theta) for all t from each end on."""
-        fall = log_fall(self.weight, self.offset, self.log_density, ends)
-        falls = xp.sum(xp.where(laws.number == 0, 0.0, laws.number * fall), 1)
-        return lax.cummax(falls - 0.5 * laws.variance * ends**2, reverse=True)
 
 
 def phi_error(_: Any, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
@@ -123,26 +92,34 @@ def _sum(weight: Reals, loss: Reals, t: Reals) -> Pair:
 
 
 def _ended(
-    laws: Any, tails: _Tails, log_scale: Reals, resolved: Reals
+    laws: Any, stage: Stage, frozen: FrozenContour, line: LineNodes, logs: Pair, gap: Reals
 ) -> tuple[Reals, Reals, Reals]:
     """The end of the contour, the variance of the smoothing, and the truncation error.
 
     With x = log(T / theta) + 2, the truncation error is less than the smoothing error of a variance
     2 x / T^2.
     """
-    longest, ends = tails.ends()
-    log_tails = tails.log_beyond(laws, ends)
+    (log_psi, log_scale), weight, offset = logs, line.weight[0], line.loss[0]
+    longest = frozen.step * (stage.points * frozen.blocks - 0.5)
+    ends = longest * xp.asarray(HEIGHTS)[:, None]
+    log_density = laws.log_density + (frozen.tilt * (offset + line.mean) - log_psi)
+    fall = log_fall(weight, offset, log_density + frozen.place.log_kept, ends)
+    # log of bounds on |M(theta + it)| / M(theta) for all t from each end on.
+    falls = xp.sum(xp.where(laws.number == 0, 0.0, laws.number * fall), 1)
+    log_tails = lax.cummax(falls - 0.5 * laws.variance * ends**2, reverse=True)
+    # Up to this height phases of neighbouring nodes differ by `_RESOLVED` at most.
+    largest = xp.max(xp.where(laws.number * weight > _LEAST_ERROR, gap, 0.0), (0, 1))
+    resolved = xp.where(largest > 0, _RESOLVED / xp.where(largest > 0, largest, 1.0), xp.inf)
     is_below = (log_scale + log_tails - xp.log(xp.pi * ends) <= CUT_OFF) & (ends <= longest)
     last = xp.maximum(xp.sum(ends <= xp.minimum(longest, resolved), 0) - 1, 0)
     has_fallen = xp.any(is_below, 0)
     k = xp.where(has_fallen, xp.argmax(is_below, 0), last)[None]
     end, tail = (xp.take_along_axis(x, k, 0)[0] for x in (ends, log_tails))
-    missing = xp.maximum(xp.log1p(end / tails.frozen.tilt) + 2.0 + tail, 0.0)
+    missing = xp.maximum(xp.log1p(end / frozen.tilt) + 2.0 + tail, 0.0)
     smoothed = xp.where(has_fallen | xp.isnan(missing), 0.0, 2.0 * missing / end**2)
     cut_off = xp.where(ends >= end, log_tails - 0.5 * smoothed * ends**2, -xp.inf)
     # Halfway between two points, so that the points beyond sum to less than the integral.
-    step = tails.frozen.step
-    end = step * (xp.floor(end / step) + 0.5)
+    end = frozen.step * (xp.floor(end / frozen.step) + 0.5)
     return end, smoothed, xp.exp(xp.max(cut_off, 0)) / (xp.pi * end)
 
 

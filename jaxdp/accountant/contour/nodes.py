@@ -134,7 +134,7 @@ def sums(nodes: Nodes, power: Reals) -> Sums:
     """Sums of the nodes at powers (..., phases, lanes)."""
     rise = power[..., None, :, :] * nodes.loss
     exponent = nodes.log_weight + rise
-    largest = lax.stop_gradient(xp.maximum(xp.max(exponent, -3), 0.0))
+    largest = xp.maximum(xp.max(exponent, -3), 0.0)
     at_nodes = largest[..., None, :, :]
     weight, base = xp.exp(exponent - at_nodes), xp.exp(nodes.log_weight - at_nodes)
     near = xp.abs(rise) < 1.0
@@ -146,21 +146,13 @@ def by_tilts(function: Callable[[Reals], Any], nodes: Nodes, tilts: Reals) -> An
     """function(tilts) (tilts, ...), in chunks where arrays of tilts and nodes would be large."""
     count = tilts.shape[0]
     pieces = min(-(-nodes.loss.size * count // MOST_AT_ONCE), count)
-    return in_chunks(function, tilts, -(-count // max(pieces, 1)))
-
-
-def in_chunks(function: Callable[[Any], Any], trees: Any, chunk: int) -> Any:
-    """function(trees) of arrays with one first axis, for `chunk` of its entries at a time."""
-    size = jax.tree.leaves(trees)[0].shape[0]
-    if chunk >= size:
-        return function(trees)
-
-    def parts(x: Any) -> Any:
-        width = [(0, -size % chunk), *[(0, 0)] * (x.ndim - 1)]
-        return xp.pad(x, width, mode="edge").reshape(-1, chunk, *x.shape[1:])
-
-    found = lax.map(function, jax.tree.map(parts, trees))
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:size], found)
+    chunk = -(-count // max(pieces, 1))
+    if chunk >= count:
+        return function(tilts)
+    widths = [(0, -count % chunk), *[(0, 0)] * (tilts.ndim - 1)]
+    parts = xp.pad(tilts, widths, mode="edge").reshape(-1, chunk, *tilts.shape[1:])
+    found = lax.map(function, parts)
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:count], found)
 
 
 def log_psi(nodes: Nodes, power: Reals) -> Reals:

@@ -54,15 +54,7 @@ CHERNOFF_SLACK = 2.5  # nats by which Chernoff's bound exceeds delta. measured: 
 NOTHING = -1e30  # log of an absent mass. chosen: far below any other
 
 
-class _Moments(NamedTuple):
-    """_Moments of the tilted law of one release (phases, lanes)."""
-
-    log_psi: Reals
-    mean: Reals  # of l, not of the loss
-    variance: Reals
-
-
-def _moments(nodes: Nodes, power: Reals) -> _Moments:
+def _moments(nodes: Nodes, power: Reals) -> tuple[Reals, Reals, Reals]:
     """log psi at a power (phases, lanes), and mean and variance of l under that tilt."""
     exponent = nodes.log_weight + power * nodes.loss
     largest = xp.max(exponent, 0)
@@ -70,7 +62,7 @@ def _moments(nodes: Nodes, power: Reals) -> _Moments:
     total = xp.sum(weight, 0)
     mean = xp.sum(weight * nodes.loss, 0) / total
     square = xp.sum(weight * nodes.loss**2, 0) / total
-    return _Moments(largest + xp.log(total), mean, xp.maximum(square - mean * mean, 0.0))
+    return largest + xp.log(total), mean, xp.maximum(square - mean * mean, 0.0)
 
 
 class _Saddle(NamedTuple):
@@ -88,18 +80,19 @@ def saddle(rows: Rows, place: Any, nodes: Nodes, log_delta: Reals) -> Plan:
 
     def newton(_: Index | int, state: _Saddle) -> _Saddle:
         tilt = xp.exp(state.next)
-        found = _moments(nodes, rows.power(tilt))
-        spread = xp.sum(rows.number * found.variance, 0) + rows.variance
+        log_psi, mean, variance = _moments(nodes, rows.power(tilt))
+        spread = xp.sum(rows.number * variance, 0) + rows.variance
         spread = spread + (1.0 / tilt**2 + 1.0 / (1.0 + tilt) ** 2)
-        epsilon = _mean(rows, found, tilt) - 1.0 / tilt - 1.0 / (1.0 + tilt)
-        size = composed(rows, found.log_psi, tilt) - tilt * epsilon
+        mean = xp.sum(rows.number * rows.sign * mean, 0) + rows.variance * (tilt + 0.5)
+        epsilon = mean - 1.0 / tilt - 1.0 / (1.0 + tilt)
+        size = composed(rows, log_psi, tilt) - tilt * epsilon
         size = size - (xp.log(tilt * (1.0 + tilt)) + 0.5 * xp.log(2.0 * xp.pi * spread))
         step = xp.clip((size - log_delta) / (tilt * tilt * spread), -1.5, 1.5)
         next_ = xp.clip(state.next + step, -12.0, 14.0)
-        return _Saddle(next_, tilt, spread, epsilon, found.variance)
+        return _Saddle(next_, tilt, spread, epsilon, variance)
 
     zero = xp.zeros_like(log_delta)
-    spread = _moments(nodes, rows.power(zero)).variance
+    spread = _moments(nodes, rows.power(zero))[2]
     spread = xp.sum(rows.number * spread, 0) + rows.variance + 1e-12
     start = 0.5 * xp.log(-2.0 * xp.minimum(log_delta, -0.1) / spread)
     start = _Saddle(xp.clip(start, -8.0, 9.0), zero, zero, zero, xp.zeros_like(rows.number))
@@ -112,11 +105,6 @@ def saddle(rows: Rows, place: Any, nodes: Nodes, log_delta: Reals) -> Plan:
     return Plan(tilt, period, epsilon, log_unit, bounds, xp.sqrt(found.variance))
 
 
-def _mean(rows: Rows, found: _Moments, tilt: Reals) -> Reals:
-    mean = xp.sum(rows.number * rows.sign * found.mean, 0)
-    return mean + rows.variance * (tilt + 0.5)
-
-
 def _period(bounds: Bounds, tilt: Reals, excess: Reals) -> Reals:
     """The least period with small aliased terms on both sides (..., lanes)."""
     tilt_column = tilt[..., None, :]
@@ -127,17 +115,20 @@ def _period(bounds: Bounds, tilt: Reals, excess: Reals) -> Reals:
     return xp.maximum(xp.maximum(above, below), 1.0 / tilt)
 
 
-class Target(NamedTuple):
-    """Size and place of the sum for which a tilt is searched."""
+def search(
+    stage: Stage,
+    rows: Rows,
+    coarse: Nodes,
+    bounds: Bounds,
+    points: Index | int,
+    epsilon: Reals,
+    log_unit: Reals,
+) -> Plan:
+    """The best of the tilts of `bounds`, estimated on coarse nodes.
 
-    points: Index | int  # of the sum
-    epsilon: Reals  # at which the sum is evaluated
-    log_unit: Reals  # of delta there
-
-
-def search(stage: Stage, rows: Rows, coarse: Nodes, bounds: Bounds, target: Target) -> Plan:
-    """The best of the tilts of `bounds`, estimated on coarse nodes."""
-    tilts, excess = bounds.tilts, bounds.log - bounds.tilts * target.epsilon - target.log_unit
+    `points` is the size of the sum, and `log_unit` the unit of delta at `epsilon`.
+    """
+    tilts, excess = bounds.tilts, bounds.log - bounds.tilts * epsilon - log_unit
     # The first tilt is 0: it only bounds aliased terms.
     tilt, scale = tilts[1:], excess[1:]
     power = rows.power(tilt)
@@ -148,7 +139,7 @@ def search(stage: Stage, rows: Rows, coarse: Nodes, bounds: Bounds, target: Targ
     height = _height_of_fall(rows, xp.exp(exponent), coarse.loss, fall)
     periods = _period(bounds, tilt, excess)
     log_points = xp.log(height * periods / (2.0 * xp.pi))
-    costs = 10.0 * xp.maximum(log_points - xp.log(0.4 * target.points), 0.0)
+    costs = 10.0 * xp.maximum(log_points - xp.log(0.4 * points), 0.0)
     costs = costs + (0.3 * log_points + xp.maximum(scale - rows.large_terms, 0.0))
     costs = costs + xp.maximum(edge + scale - NO_EDGE, 0.0)
     costs = costs + 1e3 * xp.maximum(scale - LARGEST_TERMS, 0.0)
@@ -157,7 +148,7 @@ def search(stage: Stage, rows: Rows, coarse: Nodes, bounds: Bounds, target: Targ
     tilt = xp.take_along_axis(tilt, best, 0)[0]
     period = xp.take_along_axis(periods, best, 0)[0]
     spread = xp.zeros_like(rows.number)
-    return Plan(tilt, period, target.epsilon, target.log_unit, bounds, spread)
+    return Plan(tilt, period, epsilon, log_unit, bounds, spread)
 
 
 def refined(rows: Rows, place: Any, nodes: Nodes, plan: Plan) -> Bounds:

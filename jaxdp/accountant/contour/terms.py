@@ -120,11 +120,6 @@ def block(
     return Block(terms, t, weight, logs, size, log_power, turned)
 
 
-def own(_: FrozenContour, found: Block) -> Pair:
-    """Terms of delta itself."""
-    return found.terms
-
-
 def slope_of(frozen: FrozenContour, found: Block) -> Pair:
     """Terms of minus the derivative in epsilon: z times the terms."""
     (re, im), t = found.terms, found.t
