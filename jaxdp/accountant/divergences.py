@@ -129,13 +129,13 @@ def _log_infinite(of: _Releases, like: Lanes) -> Lanes:
     for term, infinite in zip(*of, strict=True):
         if infinite is not None:
             total = total + term.total(xp.exp(infinite[1]))
-    return lax.stop_gradient(xp.log(total) + xp.where(total > 0, 64.0 * ULP, 0.0))
+    return xp.log(total) + xp.where(total > 0, 64.0 * ULP, 0.0)
 
 
 def _log_delta(releases: _Releases, epsilon: Lanes) -> Lanes:
     """Upper bounds on log delta of lanes at real epsilons."""
 
-    def bound(releases: _Releases, epsilon: Lanes, s: Reals) -> Reals:
+    def bound(s: Reals) -> Reals:
         gain, cost, entropy = _cumulant(releases, s), s * epsilon, conversion_entropy(s)
         value = gain - cost - entropy + 4.0 * ULP * (xp.abs(gain) + xp.abs(cost) + entropy)
         value = xp.where(xp.isinf(cost), -cost, value)
@@ -151,9 +151,9 @@ def _epsilon(releases: _Releases, delta: Lanes) -> Lanes:
     inside = ~((delta <= 0) | (delta >= 1))  # true for NaN
     safe = xp.where(inside, delta, 0.5)
 
-    def bound(releases: _Releases, delta: Reals, s: Reals) -> Reals:
+    def bound(s: Reals) -> Reals:
         gain, entropy = _cumulant(releases, s), conversion_entropy(s)
-        log_delta = xp.log(delta) - rounding_slack(delta)
+        log_delta = xp.log(safe) - rounding_slack(safe)
         size = gain + entropy + xp.abs(log_delta)
         value = (gain - entropy - log_delta + 16.0 * ULP * size) / s
         return xp.where(gain < xp.inf, value, xp.inf)
@@ -162,20 +162,17 @@ def _epsilon(releases: _Releases, delta: Lanes) -> Lanes:
     return xp.where(inside, least, xp.inf)
 
 
-def _least(bound: Callable[..., Reals], releases: _Releases, values: Lanes) -> Lanes:
-    """The bound at the s where it is least: there it does not change with s."""
-    fixed = lax.stop_gradient((releases, values))
+def _least(bound: Callable[[Reals], Reals], releases: _Releases, values: Lanes) -> Lanes:
+    """The least bound over s; NaN where a parameter or a value is."""
 
     def at(log_s: Reals) -> Reals:
-        found = bound(*fixed, xp.exp(log_s))
+        found = bound(xp.exp(log_s))
         return xp.where(xp.isnan(found), xp.inf, found)
 
     low, high = (xp.full_like(values, x) for x in _LOG_RANGE)
     with jax.numpy_rank_promotion("allow"):
-        log_s = zoom(at, low, high, _TRIED, _ROUNDS)[0]
-        found = bound(releases, values, lax.stop_gradient(xp.exp(log_s)))
-    bad = is_bad(releases.terms) | xp.isnan(values)
-    return xp.where(bad, xp.nan, xp.where(xp.isnan(found), xp.inf, found))
+        least = zoom(at, low, high, _TRIED, _ROUNDS)[1]
+    return xp.where(is_bad(releases.terms) | xp.isnan(values), xp.nan, least)
 
 
 def is_bad(terms: Terms) -> Bools:

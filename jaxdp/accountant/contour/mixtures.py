@@ -46,7 +46,7 @@ class Mixtures(Components):
     large_terms = 13.0  # nats above delta of terms that lose digits. derived: e^13 40 ULP is 4e-9
     smooths = False  # no Gaussian makes psi fall
     refines = False  # no tilts near the best are tried
-    log_finite = 0.0
+    log_finite: Any = 0.0
     height = mixture_errors.height
     errors = mixture_errors.errors
     phi_error = mixture_errors.phi_error

@@ -105,7 +105,7 @@ def read(of: Contours, epsilon: Any) -> tuple[Reading, Any]:
     lost = of.errors.lost + of.errors.tilted_lost * np.exp(np.minimum(-fall, LARGEST_LOG))
     size = unit + np.logaddexp(noise, np.log(lost + TINY))
     best = np.argmin(np.where(np.isnan(size), np.inf, size), axis=1)
-    sums = np.zeros((3, epsilon.size))
+    sums: Any = np.zeros((3, epsilon.size))
     for i in np.unique(best):
         here = np.flatnonzero(best == i)
         sums[:, here] = _turned(of.series[i], of.frozen.step[i] * move[here, i])
@@ -171,8 +171,8 @@ def _alone(of: Contours) -> tuple[np.ndarray, np.ndarray]:
 def log_delta(of: Contours, epsilon: Values) -> LogBounds:
     """Bounds on log delta at epsilons >= 0; without a lower end where they are not close."""
     found, is_close = read(of, np.minimum(epsilon, LARGEST_EPSILON))
-    lanes: Any = Lanes(of.rows, of.log_hit, epsilon, None)
-    bounds = finished_log(lanes, LogBounds(found.lower, found.upper))
+    bounds = LogBounds(found.lower, found.upper)
+    bounds = finished_log(Lanes(of.rows, of.log_hit, epsilon, bounds), bounds)
     inside = (epsilon <= LARGEST_EPSILON) & is_close
     return of_numpy(np.where(inside, bounds.lower, -np.inf), bounds.upper)
 
