@@ -1,13 +1,21 @@
 """What a composition must keep next to an independent truth."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jaxdp as dp
+from jaxdp.accountant.batch import Batch
 
 
 def loss_of(noise, shift=1.0, *sampled):
     return dp.privacy_loss(dp.Mechanism(noise, shift, *sampled))
+
+
+def batch(loss, values):
+    """A lane for each value."""
+    terms = jax.tree.map(lambda x: np.repeat(np.asarray(x)[None], len(values), 0), loss.terms)
+    return Batch(terms, np.asarray(values, float))
 
 
 def check(loss, epsilon, truth, width):

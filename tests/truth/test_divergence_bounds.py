@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.accountant import divergences, inverse
-from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.steps import unknown
+from jaxdp.accountant import inverse
 
 pytestmark = pytest.mark.float64
 
@@ -70,18 +68,14 @@ def check(loss, epsilon):
 
 
 @pytest.mark.parametrize("name", names())
-def test_no_answer_exceeds_the_renyi_bound(name):
-    for count in (1.0, 3.0, 1e4):
+@pytest.mark.parametrize(
+    ("counts", "epsilons"),
+    [((1.0, 3.0, 1e4), 5), pytest.param((2.0, 4.0, 10.0), 40, marks=pytest.mark.long)],
+)
+def test_no_answer_exceeds_the_renyi_bound(name, counts, epsilons):
+    for count in counts:
         loss = count * released(NOISES[name])
-        check(loss, epsilons_of(loss, 5))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", NOISES)
-def test_no_answer_exceeds_the_renyi_bound_anywhere(name):
-    for count in (1.0, 2.0, 3.0, 4.0, 10.0, 1e4):
-        loss = count * released(NOISES[name])
-        check(loss, epsilons_of(loss, 40))
+        check(loss, epsilons_of(loss, epsilons))
 
 
 def composed(name, kind, count):
@@ -144,20 +138,6 @@ def test_infinite_losses_far_out():
     loss = noisy + dp.privacy_loss(dp.ApproxDP(0.1, 1e-200))
     values = np.asarray(loss.log_delta(jnp.array([3.0, 6.0])))
     np.testing.assert_allclose(values, np.log(1e-200), rtol=1e-9)
-
-
-def test_one_epsilon_is_one_lane(monkeypatch):
-    """A lane of a sampled flipped Huber takes 7 s; padded to thirty it took 190 s."""
-    lanes = []
-
-    def counted(releases, epsilon):
-        lanes.append(epsilon.shape)
-        return np.zeros(epsilon.shape)
-
-    monkeypatch.setitem(divergences._UPPER, "log delta", counted)
-    batch = Batch(released(dp.Laplace(3.0)).terms, np.array([1.0]))
-    divergences.engine("log delta").solve(batch, unknown(batch.values), 1)
-    assert lanes == [(1,)]
 
 
 def test_equal_epsilons_keep_their_own_slopes():

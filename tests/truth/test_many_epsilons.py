@@ -1,6 +1,5 @@
 """Many epsilons, deltas and rates of one loss: the values that each of them has alone."""
 
-import jax
 import numpy as np
 import pytest
 from compilations import counted
@@ -150,9 +149,3 @@ def test_ends_and_bad_values_among_many():
     found = np.asarray(loss.epsilon(deltas))
     alone = np.array([float(loss.epsilon(x)) for x in deltas[[0, 1, 2, 3, 9]]])
     np.testing.assert_allclose(found[[0, 1, 2, 3, 9]], alone, rtol=1e-9)
-
-
-def test_traced_values_share_the_contours_of_their_loss():
-    loss, deltas = sampled(dp.Gaussian(1.0), 0.01, 800), np.logspace(-9, -3, 30)
-    traced = jax.jit(jax.vmap(loss.epsilon))(deltas)
-    np.testing.assert_array_equal(traced, loss.epsilon(deltas))
