@@ -2,7 +2,6 @@
 
 import itertools
 
-import jax
 import jax.numpy as jnp
 import mpmath as mp
 import numpy as np
@@ -125,39 +124,14 @@ def test_infinite_losses_remain():
     assert float(nothing.bounds(3.0)[0]) > 1 - 1e-12
 
 
-@pytest.mark.long
-def test_beside_other_releases():
-    other = dp.privacy_loss(dp.Mechanism(dp.Gaussian(3.0), 1.0))
-    loss = 3 * loss_of(2.0, 30.0) + other
-    epsilon = jnp.array([-0.5, 0.0, 0.5, 2.0])
-    lower, upper = (np.log(np.asarray(x)) for x in loss.bounds(epsilon))
-    found, error = np.asarray(loss.log_delta(epsilon)), np.asarray(loss.log_delta_error(epsilon))
-    assert np.all((lower <= found) & (found <= upper))
-    assert np.max(error) < 1e-7
-    assert np.all(found - error <= upper)
-
-
-@pytest.mark.long
-def test_no_bound_is_a_laplace_and_slopes():
+@pytest.mark.parametrize("sampled", [(), pytest.param((0.1, "add_remove"), marks=pytest.mark.long)])
+def test_no_bound_is_a_laplace(sampled):
     cut, whole = (
-        3 * dp.privacy_loss(dp.Mechanism(noise, 1.0))
+        3 * dp.privacy_loss(dp.Mechanism(noise, 1.0, *sampled))
         for noise in (dp.TruncatedLaplace(2.0, np.inf), dp.Laplace(2.0))
     )
-    epsilon = jnp.array([0.0, 0.4, 1.2])
+    epsilon = jnp.array([0.0, 0.1, 1.2])
     np.testing.assert_allclose(cut.log_delta(epsilon), whole.log_delta(epsilon), atol=1e-6)
-
-    def log_delta(scale, bound, shift, epsilon):
-        return (7 * loss_of(scale, bound, shift)).log_delta(epsilon)
-
-    at = (2.0, 20.0, 1.0, 0.7)
-    slopes = jax.grad(log_delta, argnums=(0, 1, 2, 3))(*at)
-    for place, slope in enumerate(slopes):
-        up, down = (
-            log_delta(*(x * (1 + sign * 1e-5 * (i == place)) for i, x in enumerate(at)))
-            for sign in (1, -1)
-        )
-        assert float(slope) == pytest.approx(float(up - down) / (2e-5 * at[place]), rel=1e-4)
-    assert np.isnan(float(jax.jit(log_delta)(-2.0, *at[1:])))
 
 
 @pytest.mark.long
@@ -227,43 +201,3 @@ def test_infinite_losses_remain_in_a_sample():
     total = -np.expm1(2 * np.log1p(-0.05 * infinite))
     np.testing.assert_allclose(loss.bounds(20.0), total, rtol=1e-12)
     assert loss.renyi(2.0) == jnp.inf
-
-
-@pytest.mark.long
-def test_epsilon_of_a_composition():
-    loss = 30 * sampled_loss(1.0, 4.0, 1.0, 0.05)
-    total = float(loss.delta(20.0))
-    assert loss.epsilon(0.9 * total) == jnp.inf
-    epsilon = float(loss.epsilon(1.1 * total))
-    assert loss.delta(epsilon) <= 1.1 * total < loss.delta(0.99 * epsilon)
-
-
-@pytest.mark.long
-def test_without_a_bound_it_is_the_laplace():
-    plain = dp.privacy_loss(dp.Mechanism(dp.Laplace(1.0), 1.0, 0.1, "add_remove"))
-    for epsilon in (-0.2, 0.3, 1.0):
-        lower, upper = (10 * sampled_loss(1.0, jnp.inf, 1.0, 0.1)).bounds(epsilon)
-        least, most = (10 * plain).bounds(epsilon)
-        assert max(lower, least) <= min(upper, most)
-        assert max(upper, most) <= min(lower, least) * (1 + 3e-3)
-
-
-@pytest.mark.long
-def test_a_sample_beside_other_releases():
-    sampled = 20 * sampled_loss(0.5, 4.0, 1.0, 0.02)
-    other = dp.privacy_loss(dp.Mechanism(dp.Gaussian(3.0), 1.0))
-    lower, upper = (sampled + other).bounds(1.0)
-    assert max(sampled.bounds(1.0)[0], other.delta(1.0)) <= upper
-    assert lower <= upper <= lower * (1 + 1e-2)
-
-
-@pytest.mark.long
-def test_bad_input():
-    """Compiles for 10 s. By default the noise and the sampling probability are traced alone."""
-
-    @jax.jit
-    def values(scale, bound, q):
-        return (3 * sampled_loss(scale, bound, 0.5, q, "remove")).log_delta(0.1)
-
-    for at in ((1.0, 3.0, 1.5), (1.0, 3.0, jnp.nan), (-1.0, 3.0, 0.1), (1.0, jnp.nan, 0.1)):
-        assert bool(jnp.isnan(values(*at))), at

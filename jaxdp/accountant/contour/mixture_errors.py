@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxdp._core.namespace import lax, xp
-from jaxdp._core.types import Bools, Reals
+from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP
 from jaxdp.accountant.contour.mixture_law import (
     WIDTH,
@@ -171,59 +171,40 @@ def _of_bulk(at: At) -> tuple[Reals, ...]:
     return OF_ALL * above, never, xp.sum(of.number * falls, 0), edge
 
 
-class _Lines(NamedTuple):
-    """Sums of moduli along horizontal lines, and along curves that rise like the loss."""
-
-    above: Row  # on lines `RISES` nodes above the contour (rises, phases, lanes)
-    is_inside: Bools  # True for the lines of `above` inside the strip
-    axis: Row  # on the real axis (phases, lanes)
-    rising: Row  # on the curves of `_rising`
-
-
 def _of_smooth(at: At) -> tuple[Reals, ...]:
     """Quadrature, truncation and ends of a law with a smooth cutoff, from every other node."""
-    lines = _lines(at)
-    quadrature = (_quadrature(at, lines, sums) for sums in ("total", "turns"))
-    return *quadrature, _truncation(at, lines), _edge(at, lines)
-
-
-def _lines(at: At) -> _Lines:
-    place, strip = at.frozen.place, STRIP * at.of.strip
-    rises = at.stage.height + xp.asarray((*RISES, -at.stage.height))[:, None, None]
-    heights = rises * place.spacing  # the last is 0, the real axis
-    is_inside = heights < strip
-    flat = xp.where(is_inside, heights, 0.5 * strip)[:, None]
-    flat = xp.broadcast_to(flat, (len(rises), *place.x[::2].shape))
+    place, height = at.frozen.place, at.stage.height
+    # Lines `RISES` nodes above the contour, the real axis, and curves that rise like the loss.
+    heights = (height + xp.asarray((*RISES, -height))[:, None, None]) * place.spacing
+    is_inside = heights < STRIP * at.of.strip
+    flat = xp.where(is_inside, heights, 0.5 * STRIP * at.of.strip)[:, None]
+    flat = xp.broadcast_to(flat, (len(heights), *place.x[::2].shape))
     curves, slopes = _rising(at.of, place, at.end)
-    row = _rows(at, (xp.concatenate([flat, curves]), xp.concatenate([0.0 * flat, slopes])))
+    rows = _rows(at, (xp.concatenate([flat, curves]), xp.concatenate([0.0 * flat, slopes])))
     n = len(RISES)
-    above, axis, rising = (Row(*(x[i] for x in row)) for i in (slice(n), n, slice(n + 1, None)))
-    return _Lines(above, is_inside[:n], axis, rising)
-
-
-def _quadrature(at: At, lines: _Lines, sums: str) -> Reals:
-    """Error of the trapezoidal rule: from above at the best rise, and from below."""
+    above, axis = Row(*(x[:n] for x in rows)), Row(*(x[n] for x in rows))
+    is_inside, damped = is_inside[:n], rows.damped[n + 1 :]
     share = 2.0 * np.exp(-2.0 * np.pi * np.asarray(RISES))[:, None, None]
-    from_above = xp.where(lines.is_inside, share * getattr(lines.above, sums), xp.inf)
-    from_below = np.exp(-2.0 * np.pi * at.stage.height) * getattr(lines.axis, sums)
-    return OF_ALL * (xp.min(from_above, 0) + from_below)
 
+    def quadrature(above: Reals, axis: Reals) -> Reals:
+        """From above at the best rise, and from below."""
+        from_above = xp.where(is_inside, share * above, xp.inf)
+        return OF_ALL * (xp.min(from_above, 0) + np.exp(-2.0 * np.pi * height) * axis)
 
-def _truncation(at: At, lines: _Lines) -> Reals:
-    """log of the best bound on |phi|^n at the end: on the contour's line, or on a rising curve."""
-    on_line = xp.sum(xp.hypot(*at.line.weight) * xp.exp(-at.end * at.line.loss[1]), 0)
-    on_curves = xp.sum(at.of.number * xp.log(lines.rising.damped), 1)
-    return xp.minimum(xp.sum(at.of.number * xp.log(on_line), 0), xp.min(on_curves, 0))
-
-
-def _edge(at: At, lines: _Lines) -> Reals:
-    """Mass beyond the last nodes; where the law does not fall there, it ends sharply."""
-    modulus = at.of.by_mixture(xp.hypot(*at.line.weight))
+    # log of the best bound on |phi|^n at the end: on the contour's line, or on a rising curve.
+    modulus = xp.hypot(*at.line.weight)
+    on_line = xp.sum(modulus * xp.exp(-at.end * at.line.loss[1]), 0)
+    on_curves = xp.min(xp.sum(at.of.number * xp.log(damped), 1), 0)
+    truncation = xp.minimum(xp.sum(at.of.number * xp.log(on_line), 0), on_curves)
+    # Mass beyond the last nodes; where the law does not fall there, it ends sharply.
+    modulus = at.of.by_mixture(modulus)
     falls = (modulus[:, -1] <= 0.5 * modulus[:, -2]) & (modulus[:, 0] <= 0.5 * modulus[:, 1])
     last = xp.sum(modulus[:, 0] + modulus[:, -1], 0)
-    ends = xp.max(xp.where(lines.is_inside, lines.above.ends, 0.0), 0)
-    sharp = (4.0 + 2.0 * (at.stage.height + RISES[-1])) * xp.maximum(ends, last)
-    return xp.where(xp.all(falls, 0), xp.minimum(4.0 * last, sharp), sharp)
+    ends = xp.max(xp.where(is_inside, above.ends, 0.0), 0)
+    sharp = (4.0 + 2.0 * (height + RISES[-1])) * xp.maximum(ends, last)
+    edge = xp.where(xp.all(falls, 0), xp.minimum(4.0 * last, sharp), sharp)
+    of_turn = quadrature(above.turns, axis.turns)
+    return quadrature(above.total, axis.total), of_turn, truncation, edge
 
 
 def _rising(of: Components, place: Place, end: Reals) -> tuple[Reals, Reals]:

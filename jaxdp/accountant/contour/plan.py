@@ -65,21 +65,15 @@ def _moments(nodes: Nodes, power: Reals) -> tuple[Reals, Reals, Reals]:
     return largest + xp.log(total), mean, xp.maximum(square - mean * mean, 0.0)
 
 
-class _Saddle(NamedTuple):
-    """State of a search for a saddle (lanes,)."""
-
-    next: Reals  # log of a tilt
-    tilt: Reals
-    spread: Reals
-    epsilon: Reals
-    variance: Reals  # (phases, lanes)
-
-
 def saddle(rows: Rows, place: Any, nodes: Nodes, log_delta: Reals) -> Plan:
     """The tilt at which the saddlepoint approximation equals log delta, by Newton's method."""
-
-    def newton(_: Index | int, state: _Saddle) -> _Saddle:
-        tilt = xp.exp(state.next)
+    spread = _moments(nodes, rows.power(xp.zeros_like(log_delta)))[2]
+    spread = xp.sum(rows.number * spread, 0) + rows.variance + 1e-12
+    log_tilt = 0.5 * xp.log(-2.0 * xp.minimum(log_delta, -0.1) / spread)
+    log_tilt = xp.clip(log_tilt, -8.0, 9.0)
+    tilt, epsilon, variance = xp.exp(log_tilt), log_delta, rows.number
+    for _ in range(NEWTON_STEPS):
+        tilt = xp.exp(log_tilt)
         log_psi, mean, variance = _moments(nodes, rows.power(tilt))
         spread = xp.sum(rows.number * variance, 0) + rows.variance
         spread = spread + (1.0 / tilt**2 + 1.0 / (1.0 + tilt) ** 2)
@@ -88,21 +82,13 @@ def saddle(rows: Rows, place: Any, nodes: Nodes, log_delta: Reals) -> Plan:
         size = composed(rows, log_psi, tilt) - tilt * epsilon
         size = size - (xp.log(tilt * (1.0 + tilt)) + 0.5 * xp.log(2.0 * xp.pi * spread))
         step = xp.clip((size - log_delta) / (tilt * tilt * spread), -1.5, 1.5)
-        next_ = xp.clip(state.next + step, -12.0, 14.0)
-        return _Saddle(next_, tilt, spread, epsilon, variance)
-
-    zero = xp.zeros_like(log_delta)
-    spread = _moments(nodes, rows.power(zero))[2]
-    spread = xp.sum(rows.number * spread, 0) + rows.variance + 1e-12
-    start = 0.5 * xp.log(-2.0 * xp.minimum(log_delta, -0.1) / spread)
-    start = _Saddle(xp.clip(start, -8.0, 9.0), zero, zero, zero, xp.zeros_like(rows.number))
-    found = lax.fori_loop(0, NEWTON_STEPS, newton, start)
-    tilt, epsilon = found.tilt, xp.maximum(found.epsilon, 0.0)
-    above = tilt + xp.asarray(ABOVE) / xp.sqrt(found.spread)
+        log_tilt = xp.clip(log_tilt + step, -12.0, 14.0)
+    epsilon = xp.maximum(epsilon, 0.0)
+    above = tilt + xp.asarray(ABOVE) / xp.sqrt(spread)
     bounds = chernoff(rows, place, nodes, xp.concatenate([xp.asarray(BELOW) * tilt, above]))
     log_unit = xp.clip(log_delta, rows.least_unit, 0.0)
     period = _period(bounds, tilt, bounds.log - bounds.tilts * epsilon - log_unit)
-    return Plan(tilt, period, epsilon, log_unit, bounds, xp.sqrt(found.variance))
+    return Plan(tilt, period, epsilon, log_unit, bounds, xp.sqrt(variance))
 
 
 def _period(bounds: Bounds, tilt: Reals, excess: Reals) -> Reals:

@@ -40,7 +40,7 @@ from jaxdp.accountant.contour.nodes import (
 
 FEW_POINTS = 32  # sums of up to this many terms turn each term by itself. chosen
 INNER = 256  # nodes of one product. measured: BLAS threads slow down larger ones
-AT_ONCE = 128  # points up to which one scan is faster than a matrix product. measured
+AT_ONCE = 128  # points up to which a loop is faster than a matrix product. measured
 PRODUCT = 40.0  # ulps of a weight and a turn. derived: arguments of exp from -37
 NO_WEIGHT = 1e-30  # of a node, of a total of 1. derived: thousands are far below rounding
 _UNROLLED = 8  # powers in one kernel of a GPU. chosen: 16 and 64 powers are 2 and 8 launches
@@ -205,7 +205,7 @@ def _heavy(weight: Pair) -> slice:
 def transform(powers: Powers, points: int, block: Index | int) -> Pair:
     """The sums of a block (points, phases, lanes)."""
     if powers.near is None or powers.far is None or powers.first is None or powers.flat is None:
-        return _by_scan(powers.weight, turn_less_one(powers.loss, powers.step), points)
+        return _one_by_one(powers.weight, turn_less_one(powers.loss, powers.step), points)
     # e^(i k h l) - 1 = (1 + first) (1 + far) (1 + near) - 1, of the block and within it.
     first = powers.first[:, :, block][:, :, None]
     weight = [x[:, None] for x in powers.flat]
@@ -234,14 +234,10 @@ def adjoint(powers: Powers, factors: Pair, block: Index | int) -> Pair:
     if powers.near is None or powers.far is None or powers.first is None:
         turn = turn_less_one(powers.loss, powers.step)
         c, s = 1.0 + turn[0], turn[1]
-
-        def step(total: Pair, factor: Pair) -> tuple[Pair, None]:
-            re, im = total
-            return (re * c - im * s + factor[0], re * s + im * c + factor[1]), None
-
-        zero = xp.zeros_like(powers.loss[0])
-        backwards = factors[0][::-1], factors[1][::-1]
-        return lax.scan(step, (zero, zero), backwards)[0]
+        re = im = xp.zeros_like(c)
+        for x, y in zip(factors[0][::-1], factors[1][::-1], strict=True):
+            re, im = re * c - im * s + x, re * s + im * c + y
+        return re, im
     near, far, first = powers.near, powers.far, powers.first[:, :, block]
     re, im = (x.reshape(points, -1).T.reshape(-1, far.shape[2], near.shape[2]) for x in factors)
     # One more than the powers, which are less one.
@@ -298,17 +294,17 @@ def _flat(pair: Pair) -> Pair:
     return re, im
 
 
-def _by_scan(weight: Pair, turn: Pair, points: int) -> Pair:
-    (re, im), (c, s) = lax.optimization_barrier((weight, turn))
-
-    def step(state: Pair, _: None) -> tuple[Pair, Pair]:
-        a, b = state
-        sums = xp.sum(a, 0), xp.sum(b, 0)
+def _one_by_one(weight: Pair, turn: Pair, points: int) -> Pair:
+    """The sums of few points, which the host alone evaluates."""
+    (re, im), (c, s) = weight, turn
+    a = b = xp.zeros_like(re)
+    sums = []
+    for _ in range(points):
+        sums.append((xp.sum(a, 0), xp.sum(b, 0)))
         more, turned = a + re, b + im
-        return (a + (more * c - turned * s), b + (more * s + turned * c)), sums
-
-    start = xp.zeros_like(re), xp.zeros_like(im)
-    return lax.scan(step, start, None, length=points)[1]
+        a, b = a + (more * c - turned * s), b + (more * s + turned * c)
+    real, imag = zip(*sums, strict=True)
+    return xp.stack(real), xp.stack(imag)
 
 
 def _powers(turn: Pair, count: int) -> Pair:
