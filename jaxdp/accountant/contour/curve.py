@@ -19,6 +19,7 @@ from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant import inverse
+from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour import plan, terms
 from jaxdp.accountant.contour.nodes import (
     LARGEST_LOG,
@@ -33,7 +34,6 @@ from jaxdp.accountant.contour.nodes import (
     Stage,
     least_epsilon,
     log_least_delta,
-    log_least_delta_at,
 )
 from jaxdp.accountant.contour.plan import Parts
 from jaxdp.accountant.contour.terms import Block, Line
@@ -45,14 +45,6 @@ FIRST_LOG_DELTA = -30.0
 LEAST = 1e-300  # least upper bound in its unit. derived: still a normal number
 TURN = 40.0  # ulps of an angle and a modulus. derived
 ROUGH_ROUNDS = 2  # of a law and its delta, in turn. measured
-
-
-class Answer(NamedTuple):
-    """Bounds (lanes,), and the contour for derivatives."""
-
-    lower: Reals
-    upper: Reals
-    frozen: FrozenContour
 
 
 class Errors(NamedTuple):
@@ -114,7 +106,7 @@ def read(
         rounded = scale * turned + frozen.tilt * (xp.abs(found[0]) + high)
         rounded = 4.0 * ULP * xp.abs(move) * rounded
         high, low = high + rounded, low + rounded
-    least, best = log_least_delta_at(errors.bounds, epsilon)
+    least, best = log_least_delta(errors.bounds, epsilon)
     least = xp.exp(least - unit) + lost
     lower, upper = _log_ends(unit, found[0], high, low, least)
     is_sum = (found[1] > 0) & (found[0] + low <= least)
@@ -124,15 +116,14 @@ def read(
 
 def log_delta_bounds(
     stage: Stage, rows: Rows, epsilon: Reals, estimate: Reals, blocks: Index | int
-) -> Answer:
-    """Bounds on log delta at epsilons >= 0; `estimate` is an estimate, or NaN."""
-
+) -> tuple[LogBounds, FrozenContour]:
+    """Bounds on log delta at epsilons >= 0, and the contour; `estimate` may be NaN."""
     log_delta = _or(estimate, rough_log_delta(stage, rows, epsilon))
     log_delta = xp.clip(log_delta, rows.least_unit, -0.05)
     place, planned = contour_for(stage, rows, blocks, log_delta, epsilon)
     curve = curve_of(stage, rows, place, planned._replace(epsilon=epsilon), blocks)
     lower, upper, _ = curve.read(epsilon)
-    return Answer(lower, upper, curve.frozen)
+    return LogBounds(lower, upper), curve.frozen
 
 
 def rough_log_delta(stage: Stage, rows: Rows, epsilon: Reals) -> Reals:
@@ -157,15 +148,15 @@ def _log_ends(unit: Reals, value: Reals, high: Reals, low: Reals, least: Reals) 
 
 def epsilon_bounds(
     stage: Stage, rows: Rows, delta: Reals, estimate: Reals, blocks: Index | int
-) -> Answer:
-    """Bounds on the least epsilon >= 0 at each delta; `estimate` is an estimate, or NaN."""
+) -> tuple[LogBounds, FrozenContour]:
+    """Bounds on the least epsilon >= 0 at each delta, and the contour; `estimate` may be NaN."""
     log_delta = xp.log(delta)
     place, planned = contour_for(stage, rows, blocks, log_delta, None, estimate)
     curve = curve_of(stage, rows, place, planned, blocks)
     most = least_epsilon(planned.bounds, log_delta)
     start = xp.minimum(curve.frozen.epsilon, most)
-    lower, upper = inverse.epsilon_bounds(curve.read, log_delta, start, FARTHEST * (1.0 + most))
-    return Answer(lower, upper, curve.frozen._replace(epsilon=upper))
+    found = inverse.epsilon_bounds(curve.read, log_delta, start, FARTHEST * (1.0 + most))
+    return found, curve.frozen._replace(epsilon=found.upper)
 
 
 def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Parts]:
@@ -203,7 +194,7 @@ def contour_for(
     if is_guess:
         epsilon = xp.minimum(epsilon, least_epsilon(bounds, log_delta))
     else:
-        least = xp.minimum(unit, log_least_delta(bounds, epsilon))
+        least = xp.minimum(unit, log_least_delta(bounds, epsilon)[0])
         # In a unit farther below what the law leaves out, the bound would overflow.
         laws: Any = rows  # which alone are refined
         least = xp.maximum(least, laws.log_lost(place) - LARGEST_LOG)

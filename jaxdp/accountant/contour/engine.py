@@ -205,17 +205,17 @@ def _stage(
     point, guess = _prepared(question, lanes)
     with jax.numpy_rank_promotion("allow"):
         rows = lanes_last(point.rows)
-        answer = _CURVES[question](stage, rows, point.value, guess, blocks)
-        bounds = _FINISHED[question](lanes, LogBounds(answer.lower, answer.upper))
+        found, frozen = _CURVES[question](stage, rows, point.value, guess, blocks)
+        bounds = _FINISHED[question](lanes, found)
         if not with_slopes:
             return bounds, None
-        of_rows, of_epsilon = log_delta_slopes(stage, rows, answer.frozen)
+        of_rows, of_epsilon = log_delta_slopes(stage, rows, frozen)
         if question == "epsilon":  # epsilon does not fall below 0
-            falls = (answer.upper > 0) & (of_epsilon < 0)
+            falls = (found.upper > 0) & (of_epsilon < 0)
             scale = xp.where(falls, -1.0 / xp.where(falls, of_epsilon, -1.0), 0.0)
             of_rows = jax.tree.map(lambda x: scale * x, of_rows)
             of_epsilon = -scale / point.value
-        return bounds, _Line(point, answer.upper, _Point(lanes_last(of_rows), of_epsilon))
+        return bounds, _Line(point, found.upper, _Point(lanes_last(of_rows), of_epsilon))
 
 
 def lanes_last(rows: Any) -> Any:
@@ -223,7 +223,7 @@ def lanes_last(rows: Any) -> Any:
     return jax.tree.map(lambda x: x.T, rows)
 
 
-_CURVES: dict[Question, Callable[..., curve.Answer]] = {
+_CURVES: dict[Question, Callable[..., Any]] = {
     "log delta": curve.log_delta_bounds,
     "epsilon": curve.epsilon_bounds,
 }

@@ -202,12 +202,7 @@ def least_epsilon(bounds: Bounds, log_delta: Reals) -> Reals:
     return xp.maximum(xp.min(xp.where(xp.isnan(each), xp.inf, each), 0), 0.0)
 
 
-def log_least_delta(bounds: Bounds, epsilon: Reals) -> Reals:
-    """The least log delta from the bounds at epsilon."""
-    return log_least_delta_at(bounds, epsilon)[0]
-
-
-def log_least_delta_at(bounds: Bounds, epsilon: Reals) -> tuple[Reals, Reals]:
+def log_least_delta(bounds: Bounds, epsilon: Reals) -> tuple[Reals, Reals]:
     """The least log delta from the bounds at epsilon, and its tilt, which is minus its slope."""
     each = bounds.log - bounds.tilts * epsilon
     each = xp.where(xp.isnan(each), 0.0, each)

@@ -95,11 +95,11 @@ def _log_delta(terms: Terms, lanes: Lanes) -> LogBounds:
     epsilon, first = lanes.value, _lower(terms, lanes.value)
     unit = xp.where(first > -xp.inf, first, lanes.known.upper)
     parts = _parts(laws, unit)
-    found = _upper(terms, parts, unit, epsilon, log_least_delta(parts.whole, epsilon))
+    found = _upper(terms, parts, unit, epsilon, log_least_delta(parts.whole, epsilon)[0])
     least = xp.fmin(found, lanes.known.upper)
     parts = _parts(laws, least)
-    body = curve.log_delta_bounds(OF_LAWS, parts.body, epsilon, xp.full_like(unit, xp.nan), 1)
-    none = xp.fmin(body.upper + laws.log_finite, log_least_delta(parts.whole, epsilon))
+    body, _ = curve.log_delta_bounds(OF_LAWS, parts.body, epsilon, xp.full_like(unit, xp.nan), 1)
+    none = xp.fmin(body.upper + laws.log_finite, log_least_delta(parts.whole, epsilon)[0])
     found = _upper(terms, parts, least, epsilon, none)
     return LogBounds(xp.fmax(first, body.lower + laws.log_finite), xp.fmin(found, least))
 
@@ -112,7 +112,7 @@ def _epsilon(terms: Terms, lanes: Lanes) -> LogBounds:
     most = xp.where(lanes.known.upper < xp.inf, lanes.known.upper, _MOST)
 
     def read(epsilon: Reals) -> Reading:
-        found = _upper(terms, parts, goal, epsilon, log_least_delta(parts.whole, epsilon))
+        found = _upper(terms, parts, goal, epsilon, log_least_delta(parts.whole, epsilon)[0])
         return Reading(_lower(terms, epsilon), found, xp.full_like(goal, xp.nan))
 
     return inverse.epsilon_bounds(read, goal, 0.5 * most, most)
