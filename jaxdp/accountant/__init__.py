@@ -14,8 +14,8 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
 * `grid` places chord masses of the privacy profiles (`masses`) on a grid (`window`, which reads the
   table) and multiplies them by one FFT (`convolution`). The lower bound comes from a coupling.
   Losses on a lattice are exact. Values of one loss share grids.
-* `ends` bounds delta by the largest finite loss and the probability of an infinite one, and by one
-  Gaussian between the farthest means of mixtures of Gaussians, beside any engine.
+* `ends` bounds delta by the largest finite loss and the probability of an infinite one, beside any
+  engine.
 * `inverse` finds the epsilons of all engines, from bounds on log delta at epsilons.
 * `divergences` bounds delta and epsilon by Renyi divergences, after all other engines.
 * `evaluate` answers a batch of any shape, in the worse direction. `primitive` lays out its lanes (a

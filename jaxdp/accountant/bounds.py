@@ -22,12 +22,6 @@ class LogBounds(NamedTuple):
             xp.where(is_mirrored, mirrored_log_delta(self.upper, size, 1.0), self.upper),
         )
 
-    def at_most(self, high: Reals) -> LogBounds:
-        """The bounds with the upper end lowered to `high`; a finite one replaces NaN."""
-        is_less = (high < self.upper) | (xp.isnan(self.upper) & (high < xp.inf))
-        upper = xp.where(is_less, high, self.upper)
-        return LogBounds(xp.minimum(self.lower, upper), upper)
-
 
 def of_numpy(lower: Any, upper: Any) -> LogBounds:
     """Bounds that are NumPy arrays or numbers."""
