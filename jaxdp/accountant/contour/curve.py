@@ -196,8 +196,7 @@ def contour_for(
     else:
         least = xp.minimum(unit, log_least_delta(bounds, epsilon)[0])
         # In a unit farther below what the law leaves out, the bound would overflow.
-        laws: Any = rows  # which alone are refined
-        least = xp.maximum(least, laws.log_lost(place) - LARGEST_LOG)
+        least = xp.maximum(least, rows.log_lost(place) - LARGEST_LOG)
         unit = xp.clip(least, rows.least_unit, 0.0)
     return place, plan.search(stage, rows, coarse, bounds, points, epsilon, unit)
 

@@ -9,17 +9,13 @@ sum n log psi(p) + variance theta (theta + 1) / 2.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import conversion_entropy, log1p
-
-if TYPE_CHECKING:
-    from jaxdp.accountant.contour.laws import Laws
-    from jaxdp.accountant.contour.mixtures import Mixtures
 
 Pair: TypeAlias = tuple[Reals, Reals]  # real and imaginary parts
 
@@ -125,9 +121,10 @@ class LawErrors(NamedTuple):
     smoothed: Any = 0.0  # variance of the Gaussian that makes psi fall (lanes,)
 
 
-# Releases of a composition as phases of equal releases: arrays (phases, lanes) or (lanes,), with
-# nodes first. The engine knows no noise: rows know the error of each of their sums.
-Rows: TypeAlias = "Laws | Mixtures"
+# `mixtures.Mixtures` or `laws.Laws`, which have the same methods: releases of a composition as
+# phases of equal releases, in arrays (phases, lanes) or (lanes,), with nodes first. The engine
+# knows no noise: rows know the error of each of their sums.
+Rows: TypeAlias = Any
 
 
 def sums(nodes: Nodes, power: Reals) -> Sums:
