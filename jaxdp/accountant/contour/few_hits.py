@@ -297,8 +297,9 @@ class _Line(NamedTuple):
         rounded = 8.0 * ULP * (1.0 + abs(unit))
         lower: Any = unit + np.log(low) - rounded if low > 0 else -np.inf
         upper: Any = min(unit + np.log(high) + rounded, 0.0) if high > 0 else np.inf
-        falls: Any = np.sum(((theta + 1j * self.t) * turned).real) + q
-        return Reading(lower, upper, unit + np.log(falls) if falls > 0 else np.nan)
+        falls = np.sum(((theta + 1j * self.t) * turned).real) + q
+        log_fall: Any = unit + np.log(falls) if falls > 0 else np.nan
+        return Reading(lower, upper, log_fall)
 
 
 class _Weights(NamedTuple):
@@ -454,7 +455,7 @@ def _lines(of: Any, epsilon: float) -> list[_Line]:
 
 
 def _log_delta(of: Any, epsilon: float) -> tuple[float, float]:
-    read = [line.read(epsilon) for line in _lines(of, epsilon)]
+    read: list[Any] = [line.read(epsilon) for line in _lines(of, epsilon)]
     return max((x[0] for x in read), default=-np.inf), min((x[1] for x in read), default=np.inf)
 
 
