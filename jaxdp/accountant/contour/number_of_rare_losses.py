@@ -1,7 +1,7 @@
 """Bounds where rare large losses decide, by the number of releases whose loss is rare.
 
 A loss is rare if it is infinite or at no node, or by a coin whose probability rises with the loss
-(`rare_losses`); p is the expected number of rare ones. With f = (1 - e^(epsilon - L))_+, delta =
+(`laws`); p is the expected number of rare ones. With f = (1 - e^(epsilon - L))_+, delta =
 E[f] is at most the sum of
 
     none rare:    a contour's bound, or e^(K(v) - v epsilon - entropy(v)), for losses not rare;
@@ -39,9 +39,8 @@ from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour.engine import OF_LAWS, Lanes, at_once, lanes_last
-from jaxdp.accountant.contour.laws import Laws, laws_of
+from jaxdp.accountant.contour.laws import Laws, cut, laws_of, uncut
 from jaxdp.accountant.contour.nodes import Bounds, by_tilts, chernoff_of, log_least_delta, sums
-from jaxdp.accountant.contour.rare_losses import cut, uncut
 from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.profile import bounds_of
 from jaxdp.accountant.runner import by_lanes
