@@ -126,11 +126,7 @@ def _ended(
 def log_fall(weight: Reals, offset: Reals, log_density: Reals, heights: Reals) -> Reals:
     """log of bounds on |phi| (heights, phases, lanes) for all t from each height to the next.
 
-    Args:
-        weight: tilted masses of the nodes (nodes, phases, lanes).
-        offset: losses less their mean.
-        log_density: of the tilted law at the nodes; inf at atoms.
-        heights: (heights, lanes), rising; the last one has no end.
+    `weight` and `log_density` are the tilted law's at the nodes, `offset` losses less their mean.
     """
     following = xp.concatenate([heights[1:], xp.full_like(heights[:1], xp.inf)])
 
@@ -154,14 +150,11 @@ def _atoms_and_variation(weight: Reals, offset: Reals, log_density: Reals, heigh
     # The tilted density in units of one over the deviation.
     density = xp.where(weight > 0, xp.exp(log_density + log_scale), 0.0)
 
-    def of_cap(cap: Reals) -> tuple[Reals, Reals]:
-        above = xp.sum(xp.where(density > cap, (1.0 - cap / density) * weight, 0.0), 0)
-        below = xp.pad(xp.minimum(density, cap), ((1, 1), (0, 0), (0, 0)))
-        return above, _BETWEEN * xp.sum(xp.abs(xp.diff(below, axis=0)), 0)
-
-    mass_above, variation = lax.map(of_cap, xp.asarray(_CAPS))
     at_heights = spread * heights[:, None]
     best = xp.full_like(at_heights, xp.inf)
-    for above, changes in zip(mass_above, variation, strict=True):
-        best = xp.minimum(best, above + changes / at_heights)
+    for cap in _CAPS:
+        above = xp.sum(xp.where(density > cap, (1.0 - cap / density) * weight, 0.0), 0)
+        below = xp.pad(xp.minimum(density, cap), ((1, 1), (0, 0), (0, 0)))
+        variation = _BETWEEN * xp.sum(xp.abs(xp.diff(below, axis=0)), 0)
+        best = xp.minimum(best, above + variation / at_heights)
     return xp.where(spread > 0, best, 1.0)

@@ -187,13 +187,13 @@ def weight_above(
     return (modulus * xp.cos(angle), modulus * xp.sin(angle)), loss
 
 
-def ratio_above(of: Components, x: Reals, height: Reals) -> tuple[Pair, Pair]:
-    """The ratio of the densities at x + i height, and e^u - 1 of every component."""
+def risen_above(of: Components, x: Reals, height: Reals) -> tuple[Pair, Pair]:
+    """The ratio of the densities at x + i height, less 1, and e^u - 1 of every component."""
     u, share, mean = xp.minimum(_exponents(of, x), LARGE), of.share[:, :, None], of.mean[:, :, None]
     grown, sine, half = xp.expm1(u), xp.sin(mean * height), xp.sin(0.5 * mean * height)
     lost = 2.0 * half * half
     risen = grown * (1.0 - lost) - lost, (grown + 1.0) * sine
-    return (1.0 + xp.sum(share * risen[0], 0), xp.sum(share * risen[1], 0)), risen
+    return (xp.sum(share * risen[0], 0), xp.sum(share * (grown + 1.0) * sine, 0)), risen
 
 
 def loss_above(of: Components, x: Reals, height: Reals) -> tuple[Reals, Reals]:
@@ -203,12 +203,7 @@ def loss_above(of: Components, x: Reals, height: Reals) -> tuple[Reals, Reals]:
     within pi. For several components it is y E m plus a remainder, and NaN where the remainder can
     exceed pi.
     """
-    u, share = xp.minimum(_exponents(of, x), LARGE), of.share[:, :, None]
-    mean = of.mean[:, :, None]
-    grown, sine, half = xp.expm1(u), xp.sin(mean * height), xp.sin(0.5 * mean * height)
-    lost = 2.0 * half * half
-    a = xp.sum(share * (grown * (1.0 - lost) - lost), 0)
-    b = xp.sum(share * (grown + 1.0) * sine, 0)
+    a, b = risen_above(of, x, height)[0]
     square = 2.0 * a + a * a + b * b
     near = square > -0.5
     modulus = xp.where(near, 1.0, (1.0 + a) ** 2 + b * b)
@@ -216,7 +211,8 @@ def loss_above(of: Components, x: Reals, height: Reals) -> tuple[Reals, Reals]:
     if of.mean.shape[0] == 1:
         angle = xp.arctan2(b, 1.0 + a)
     else:
-        weight = share * xp.exp(u)
+        u, mean = xp.minimum(_exponents(of, x), LARGE), of.mean[:, :, None]
+        weight = of.share[:, :, None] * xp.exp(u)
         total = of.miss[:, None] + xp.sum(weight, 0)
         centre = xp.sum(mean * weight, 0) / total
         spread = xp.sum(mean * mean * weight, 0) / total - centre * centre

@@ -128,7 +128,8 @@ class Mixtures(Components):
         """
         re, im = map(self.by_mixture, of_loss)
         share, mean = self.share[:, :, None], self.mean[:, :, None]
-        ratio, risen = mixture_law.ratio_above(self, frozen.place.x, frozen.height)
+        (across, up), risen = mixture_law.risen_above(self, frozen.place.x, frozen.height)
+        ratio = 1.0 + across, up
         size = ratio[0] * ratio[0] + ratio[1] * ratio[1]
         re, im = (re * ratio[0] + im * ratio[1]) / size, (im * ratio[0] - re * ratio[1]) / size
         of_share = xp.sum(re * risen[0] - im * risen[1], 2)
