@@ -130,19 +130,14 @@ def finished_log(lanes: Lanes, found: LogBounds) -> LogBounds:
     """Bounds on log delta at epsilons >= 0, from those for finite losses."""
     rows, log_hit, epsilon, _ = lanes
     lower = xp.where(epsilon <= LARGEST_EPSILON, found.lower, -xp.inf)
-    lower, upper = with_infinite(rows, LogBounds(lower, found.upper))
-    bad = xp.isnan(sum_of(rows) + epsilon)
-    upper = xp.where(bad, xp.nan, xp.minimum(upper, log_hit))
-    return LogBounds(xp.minimum(lower, upper), upper)
-
-
-def with_infinite(rows: Rows, bounds: LogBounds) -> LogBounds:
-    """Bounds on log delta with infinite losses, from bounds for the finite losses."""
     infinite = log_of_infinite(rows.log_finite)
     has_infinite = infinite != -xp.inf  # true for NaN, which stays
     error = rounding_of_infinite(infinite, xp.sum(xp.where(rows.number != 0, 1.0, 0.0), -1))
-    ends = (bounds.lower, infinite - error), (bounds.upper, infinite + error)
-    return LogBounds(*(xp.where(has_infinite, xp.logaddexp(x, y), x) for x, y in ends))
+    ends = (lower, infinite - error), (found.upper, infinite + error)
+    lower, upper = (xp.where(has_infinite, xp.logaddexp(x, y), x) for x, y in ends)
+    bad = xp.isnan(sum_of(rows) + epsilon)
+    upper = xp.where(bad, xp.nan, xp.minimum(upper, log_hit))
+    return LogBounds(xp.minimum(lower, upper), upper)
 
 
 def _finite_delta(lanes: Lanes) -> tuple[Reals, Bools]:
