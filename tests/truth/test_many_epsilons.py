@@ -107,8 +107,8 @@ def test_few_contours_answer_200_epsilons(monkeypatch):
 def test_few_grids_answer_many_epsilons_of_atoms(monkeypatch):
     loss = 40 * LOSS(MECHANISM(dp.Laplace(12.0), 1.0))
     grids = []
-    total = grid.Total
-    monkeypatch.setattr(grid, "Total", lambda *x: grids.append(1) or total(*x))
+    total = grid._total
+    monkeypatch.setattr(grid, "_total", lambda *x: grids.append(1) or total(*x))
     epsilon = np.linspace(0.0, float(loss.epsilon(1e-8)), 14)
     with counted() as programs:
         grids.clear()
