@@ -147,10 +147,6 @@ class Allocation(DominatingPair):
         """`added` exchanged."""
         return Allocation(self.ratio, self.steps, 1.0 - self.added)
 
-    def mean_distance(self) -> Reals:
-        """The ratio."""
-        return self.ratio
-
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes, or by convexity the divergence of a fixed step."""
         of_one_step = 0.5 * self.ratio**2 * (1.0 + 8.0 * ULP)

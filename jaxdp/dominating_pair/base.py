@@ -134,10 +134,7 @@ class DominatingPair(abc.ABC):
         return ()
 
     def mean_distance(self) -> Reals | None:
-        """Largest distance, in scales, between means of P and Q, mixtures of Gaussians; else None.
-
-        The pair is a randomised function of N(mu, 1) and N(0, 1), with mu this distance.
-        """
+        """mu of a pair that is Gaussian; None for any other."""
         return None
 
     def profile_error(self, epsilon: ArrayLike) -> Reals:

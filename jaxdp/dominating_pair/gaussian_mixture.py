@@ -218,13 +218,6 @@ class MixturePair(DominatingPair):
         """Renyi divergence from nodes and `log_left_out`, or by joint convexity."""
         return renyi_of_law(self, order, self._from_components)
 
-    def mean_distance(self) -> Reals:
-        """Sum of the largest means of both sides, over components with weight."""
-        up, log_up, down, log_down = self._sides()
-        sides = ((up, log_up), (down, log_down))
-        up, down = (xp.max(xp.where(log == -xp.inf, 0.0, x), axis=0) for x, log in sides)
-        return up + down
-
     def log_hit(self) -> Reals:
         """log of the probability that the means differ, if both sides share the mean 0."""
         sides = self._sides()

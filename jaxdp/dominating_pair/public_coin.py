@@ -143,12 +143,6 @@ class PublicCoin(DominatingPair):
             for mixture in part
         )
 
-    def mean_distance(self) -> Reals | None:
-        """The largest mean distance of all pairs."""
-        distances = [pair.mean_distance() for pair in self.pairs]
-        known = [x for x in distances if x is not None]
-        return functools.reduce(xp.maximum, known) if len(known) == len(distances) else None
-
     def log_hit(self) -> Reals:
         """log sum w_k hit_k."""
         total = self._total(pair.log_hit() for pair in self.pairs)

@@ -65,7 +65,6 @@ class Replaced(SymmetricSample):
     noise: Noise
     shift: Reals
     sampling_prob: Reals
-    _moves = 2.0
 
     def __init__(self, noise: Noise, shift: ArrayLike, sampling_prob: ArrayLike):
         assign(

@@ -103,8 +103,6 @@ def _log_moment(log_norm: Reals, order: Reals, q: Reals) -> Reals:
 class SampledPair(DominatingPair):
     """A release that uses a record with probability `_q`: Renyi divergences from `_whole`'s."""
 
-    _moves = 1.0  # distance between the means of P and Q, over the whole release's
-
     @property
     @abc.abstractmethod
     def _whole(self) -> DominatingPair: ...
@@ -149,15 +147,6 @@ class SampledPair(DominatingPair):
             return xp.logaddexp(xp.log(beyond), law.log_left_out)
 
         return self._log_tail(_chord(log_beyond, order), order)
-
-    def mean_distance(self) -> Reals | None:
-        """Largest distance between means under Gaussian noise."""
-        distance = self._whole.mean_distance()
-        return (
-            None
-            if distance is None
-            else xp.where(xp.isnan(self._q), xp.nan, self._moves * distance)
-        )
 
     def log_hit(self) -> Reals:
         """log of the sampling probability, plus the whole release's own."""
