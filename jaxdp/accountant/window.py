@@ -210,7 +210,8 @@ def _single(
     depth = OUTSIDE + np.log(np.maximum(facts.number, 1.0)) - height
     reach = (k_up + k + depth[:, None]) / (tilt + orders)[None]
     reach = np.min(np.where(np.isfinite(reach), reach, np.inf), axis=-1)
-    reach = np.where(_left_out(facts) > -depth, np.maximum(reach, _beyond(facts, depth)), reach)
+    # A law without finite losses has no node.
+    reach = np.where(_left_out(facts) > -depth, np.fmax(reach, _beyond(facts, depth)), reach)
     high = np.maximum(np.minimum(reach, bounds[1]), 0.0)
     low = np.minimum(single_window.low, 0.0)
     return low, high
