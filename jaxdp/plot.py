@@ -15,7 +15,7 @@ from jaxdp import risk
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.dpsgd.curve import Curve
+from jaxdp.dpsgd.queries import Curve
 from jaxdp.guarantee.base import require_profile
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise

@@ -227,10 +227,21 @@ def _cast(words: list[Any], bit_width: int) -> Any:
     return drawn
 
 
+def children(key: np.ndarray, number: int) -> np.ndarray:
+    """Children of a known key, (number, 8): those of `jax.random.split`."""
+    words = block(list(key), (np.arange(number, dtype=np.uint32), 0, _SPLIT, 0))
+    return np.stack(words[:_KEY_WORDS], axis=-1)
+
+
+def child(keys: np.ndarray, number: Any) -> np.ndarray:
+    """The child of a number of known keys (..., 8): that of `jax.random.fold_in`."""
+    number = np.asarray(number, np.uint32)
+    return np.stack(block(list(np.moveaxis(keys, -1, 0)), (number, 0, _FOLD, 0))[:_KEY_WORDS], -1)
+
+
 def first_children(keys: np.ndarray) -> np.ndarray:
     """First child of each known key's child of 0, for keys (keys, 8)."""
-    child = block(list(keys.T), (0, 0, _FOLD, 0))[:_KEY_WORDS]
-    return np.stack(block(child, (0, 0, _SPLIT, 0))[:_KEY_WORDS], axis=-1)
+    return np.stack(block(list(child(keys, 0).T), (0, 0, _SPLIT, 0))[:_KEY_WORDS], axis=-1)
 
 
 def known_bits(keys: np.ndarray, shape: Shape) -> np.ndarray:

@@ -74,25 +74,57 @@ def kind_of(key: jax.Array) -> str:
     return str(jax.random.key_impl(key))
 
 
-def stored_key(words: jax.Array, kind: str) -> jax.Array:
+def stored_key(words: jax.Array | np.ndarray, kind: str) -> jax.Array:
     """The key of these words, by the name that `kind_of` gave."""
     return jax.random.wrap_key_data(
         words, impl=chacha.IMPLEMENTATION if kind == chacha.NAME else kind
     )
 
 
+def split(key: Key, number: int) -> jax.Array:
+    """`jax.random.split`; of a key that `is_known` by NumPy, in a third of the time."""
+    if not is_known(key):
+        return jax.random.split(key, number)
+    return stored_key(chacha.children(words_of(key), number), chacha.NAME)
+
+
+def fold_in(key: Key, number: Any) -> Key:
+    """`jax.random.fold_in`; of a key that `is_known` by NumPy."""
+    if not (is_known(key) and isinstance(number, int)):
+        return jax.random.fold_in(key, number)
+    return stored_key(chacha.child(words_of(key), number), chacha.NAME)
+
+
+def uniform_of_steps(key: Key, purpose: str, steps: np.ndarray, count: int) -> np.ndarray:
+    """`jax.random.uniform` of `key_for` the purpose, of the child of each step, (steps, count).
+
+    By NumPy, in float64, of a key that `is_known`.
+    """
+    keys = chacha.child(chacha.child(words_of(key), steps), zlib.crc32(purpose.encode()))
+    return (chacha.known_bits(keys, (count,)) >> np.uint64(12)) * 2.0**-52
+
+
+def is_known(key: Key) -> bool:
+    """True for one key of ChaCha20 outside of traces: NumPy draws from it without a program."""
+    return checks.is_concrete(key) and key.ndim == 0 and is_secure(key) and not is_inside_trace()
+
+
 def children(key: Key, number: int = 2) -> list[Key]:
-    """`jax.random.split`, as a list; JAX would compile the indexing of known keys."""
-    keys = jax.random.split(key, number)
+    """`split`, as a list; JAX would compile the indexing of known keys."""
+    keys = split(key, number)
     if not checks.is_concrete(keys):
         return [keys[i] for i in range(number)]
-    words = np.asarray(jax.random.key_data(keys))
-    return [stored_key(jax.device_put(row), kind_of(key)) for row in words]
+    return [stored_key(words, kind_of(key)) for words in words_of(keys)]
+
+
+def words_of(keys: jax.Array) -> np.ndarray:
+    """The words of known keys."""
+    return np.asarray(jax.random.key_data(keys))
 
 
 def key_for(purpose: str, key: Key) -> Key:
     """A key for one purpose alone: a key that is passed twice does not draw the same bits twice."""
-    return jax.random.fold_in(checked_key(key), zlib.crc32(purpose.encode()))
+    return fold_in(checked_key(key), zlib.crc32(purpose.encode()))
 
 
 def key_or_new(key: Any, *values: Any) -> Key:

@@ -177,16 +177,16 @@ def calibrate(
 
 @in_float64
 def calibrate_from(
-    guess: ArrayLike | None,
+    guess: tuple[Reals, Reals] | None,
     build: Callable[[Reals], HasProfile],
     budget: BudgetLike,
     *,
     lower: ArrayLike = LOWER,
     upper: ArrayLike = UPPER,
 ) -> Reals:
-    """`calibrate` of a known composition from a guess, in a shape that broadcasts to the result's.
+    """`calibrate` of a known composition from a guess and the slope of `straightened` there.
 
-    None: the middle of the bracket.
+    Both have shapes that broadcast to the result's. None: the middle of the bracket.
     """
     search = _begun(build, as_budget(budget), *bracket_of(build, lower, upper)[::-1])
     return _least_parameter(search, guess)
@@ -317,7 +317,7 @@ def _by_halvings(search: _Search, whole: bool, largest: bool) -> Reals:
     return xp.where(found, xp.where(passes, further, value), nothing)
 
 
-def _least_parameter(search: _Search, guess: ArrayLike | None = None) -> Reals:
+def _least_parameter(search: _Search, guess: tuple[Reals, Reals] | None = None) -> Reals:
     """The least parameter that passes."""
     residual, delta, safe, unsafe = search.residual, search.delta, search.safe, search.unsafe
     if not search.composed:
@@ -330,7 +330,7 @@ def _least_parameter(search: _Search, guess: ArrayLike | None = None) -> Reals:
     )
 
 
-def _least_of_known(search: _Search, guess: ArrayLike | None) -> Reals:
+def _least_of_known(search: _Search, guess: tuple[Reals, Reals] | None) -> Reals:
     """The least parameters of known compositions: of some entries, then of those between them."""
     shape, ends = search.delta.shape, (search.delta, search.safe, search.unsafe)
     delta, safe, unsafe = (np.ravel(np.asarray(x)) for x in ends)
@@ -353,13 +353,15 @@ def _least_of_known(search: _Search, guess: ArrayLike | None) -> Reals:
         result[lanes] = np.where(np.isnan(state.found), np.inf, state.found)
         return state.slope
 
-    like = largest_gdp(search.budget).mu ** -1.0 if guess is None else guess
-    key: Any = np.log(np.broadcast_to(like, shape)).ravel()
+    like = (largest_gdp(search.budget).mu ** -1.0, SLOPE) if guess is None else guess
+    key: Any = np.log(np.broadcast_to(like[0], shape)).ravel()
+    slope: Any = np.broadcast_to(like[1], shape).ravel()
+    slope = np.where(slope < 0, slope, SLOPE)
     order = np.argsort(key)
     is_first = np.arange(order.size) % (_APART if order.size >= _FEWEST else 1) == 0
     is_first[-1:] = True
     first, others = order[is_first], order[~is_first]
-    slope = searched(first, None if guess is None else np.exp(key[first]), SLOPE)
+    slope = searched(first, None if guess is None else np.exp(key[first]), slope[first])
     if others.size:
         offset = _between(key[first], np.log(result[first]) - key[first], key[others])
         slope = _between(key[first], slope, key[others])

@@ -1,11 +1,8 @@
-from jaxdp.dpsgd.correlated_noise import prefix_error as prefix_error
-from jaxdp.dpsgd.curve import Curve as Curve
-from jaxdp.dpsgd.curve import curve as curve
-from jaxdp.dpsgd.groups import GROUPS as GROUPS
 from jaxdp.dpsgd.phase import Phase as Phase
 from jaxdp.dpsgd.phase import Schedule as Schedule
 from jaxdp.dpsgd.phase import combined_noise_multiplier as combined_noise_multiplier
-from jaxdp.dpsgd.queries import batch_size_limit as batch_size_limit
+from jaxdp.dpsgd.queries import Curve as Curve
+from jaxdp.dpsgd.queries import curve as curve
 from jaxdp.dpsgd.queries import delta as delta
 from jaxdp.dpsgd.queries import epsilon as epsilon
 from jaxdp.dpsgd.queries import noise_multiplier as noise_multiplier
@@ -16,6 +13,7 @@ from jaxdp.dpsgd.statement import statement as statement
 from jaxdp.dpsgd.training import train as train
 from jaxdp.dpsgd.training_plan import ALLOCATIONS as ALLOCATIONS
 from jaxdp.dpsgd.training_plan import FAMILIES as FAMILIES
+from jaxdp.dpsgd.training_plan import GROUPS as GROUPS
 from jaxdp.dpsgd.training_plan import Plan as Plan
 from jaxdp.dpsgd.training_plan import plan as plan
 from jaxdp.dpsgd.transformations import NoiseState as NoiseState

@@ -21,8 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.float64 import in_float64
-from jaxdp._core.types import ArrayLike, Reals, Shape
+from jaxdp._core.types import Reals, Shape
 from jaxdp.design.families import norm_of
 from jaxdp.dpsgd.phase import Phase, Training
 from jaxdp.sampling.poisson import Poisson
@@ -104,51 +103,16 @@ def taking_turns(training: Training, bands: int, noise: str) -> Training:
     return training._replace(phases=(phase,))
 
 
-@in_float64
-def prefix_error(strategy: ArrayLike, noise_multiplier: ArrayLike = 1.0) -> Reals:
+def prefix_error(column: tuple[float, ...], steps: int) -> float:
     """Root mean square over the steps of the noise in the sum of all steps so far.
 
-    Args:
-        strategy: the square matrix C of the steps, known, as in `GDP.of_matrix`; or the first
-            column of a lower triangular Toeplitz matrix, one entry a step.
-        noise_multiplier: standard deviation of the noise on every entry of C x.
-
-    Returns:
-        noise_multiplier |A C^-1|_F / sqrt(steps), A the lower triangular matrix of ones: the error
-        of prefix sums, which a training by gradient descent with a fixed rate adds up.
-
-    `ValueError` for a matrix without an inverse. Compare strategies at the same guarantee.
-
-    >>> import jaxdp as dp
-    >>> print(f"{dp.dpsgd.prefix_error([1.0, 0.0, 0.0]):.4f}")  # independent noise
-    1.4142
-    >>> print(f"{dp.dpsgd.prefix_error([1.0, 0.5, 0.375]):.4f}")
-    1.1016
+    |A C^-1|_F / sqrt(steps), A the lower triangular matrix of ones. Entry (t, s) of A C^-1 depends
+    on t - s alone: it is a sum of the first column of C^-1.
     """
-    matrix = np.asarray(checks.real("strategy", strategy))
-    scale = checks.positive("noise_multiplier", noise_multiplier)
-    if matrix.ndim not in (1, 2) or matrix.shape[0] != matrix.shape[-1] or matrix.size == 0:
-        raise ValueError(f"strategy must be a square matrix or a column, got {matrix.shape}")
-    try:
-        if matrix.ndim == 2:
-            squares = np.sum(np.cumsum(np.linalg.inv(matrix), axis=0) ** 2)
-        else:
-            # Entry (t, s) of A C^-1 depends on t - s alone.
-            sums = np.cumsum(_inverse(matrix))
-            squares = sums**2 @ np.arange(len(sums), 0, -1)
-    except (np.linalg.LinAlgError, ZeroDivisionError) as error:
-        raise ValueError("strategy must have an inverse") from error
-    return scale * np.sqrt(squares / len(matrix))
-
-
-def _inverse(column: np.ndarray) -> np.ndarray:
-    """First column of the inverse of a lower triangular Toeplitz matrix."""
-    if column[0] == 0:
-        raise ZeroDivisionError
-    used = np.flatnonzero(column)[-1]
-    inverse = np.zeros_like(column)
-    inverse[0] = 1.0 / column[0]
-    for t in range(1, len(column)):
-        lags = np.arange(1, min(t, used) + 1)
-        inverse[t] = -column[lags] @ inverse[t - lags] / column[0]
-    return inverse
+    inverse = np.zeros(steps)
+    inverse[0] = 1.0
+    for t in range(1, steps):
+        lags = np.arange(1, min(t + 1, len(column)))
+        inverse[t] = -np.take(column, lags) @ inverse[t - lags]
+    squares = np.cumsum(inverse) ** 2 @ np.arange(steps, 0, -1)
+    return float(np.sqrt(squares / steps))

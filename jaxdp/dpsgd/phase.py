@@ -91,8 +91,7 @@ class Phase:
             checks.one_of("sampling", sampling, tuple(SCHEMES))
             if (limit is not None) != (sampling == "truncated"):
                 raise ValueError(
-                    "batch_size_limit must be given with sampling='truncated' (dp.dpsgd."
-                    "batch_size_limit computes one), and only there, got "
+                    "batch_size_limit must be given with sampling='truncated', and only there, got "
                     f"batch_size_limit={limit}, sampling={sampling!r}"
                 )
             scheme, count = SCHEMES[sampling].of(sizes)

@@ -1,25 +1,36 @@
-"""Epsilon, delta, noise multiplier, steps and batch size limit of DP-SGD, each in one call."""
+"""Epsilon, its curve, delta, noise multiplier and steps of DP-SGD, each in one call."""
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any, Unpack
+import operator
+from typing import Any, Literal, NamedTuple, Unpack
 
 import jax
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.namespace import lax, xp
+from jaxdp._core.namespace import xp
+from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike, Bools, Reals, Shape
-from jaxdp._numeric.elementary import log1mexp
+from jaxdp._numeric.elementary import log1mexp, log1p
+from jaxdp._numeric.search import secants
 from jaxdp.composition.privacy_loss import PrivacyLoss
-from jaxdp.design.calibrate import calibrate, calibrate_from, least_of_composition
+from jaxdp.design.calibrate import (
+    SLOPE,
+    calibrate,
+    calibrate_from,
+    least_of_composition,
+    straightened,
+)
 from jaxdp.dpsgd.arguments import target_delta, with_names
-from jaxdp.dpsgd.phase import Phase, Phases, Schedule, Training, as_phases, training_of
-from jaxdp.guarantee.base import Budget
+from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
+from jaxdp.guarantee.base import Budget, excess_log_delta
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.renyi import ZCDP
+from jaxdp.noise.gaussian import log_delta_of_ratio
 from jaxdp.risk import Advantage, Rate
 
 # Largest number of steps, if no number exceeds the budget. chosen: no training is longer
@@ -29,8 +40,10 @@ _LEAST_NOISE = 1e-3
 # Largest noise multiplier of the search. chosen: no training works with more
 _LARGEST_NOISE = 1e9
 _ENDS: Any = {"lower": _LEAST_NOISE, "upper": _LARGEST_NOISE}
-# Halvings of the logarithm of a first guess. chosen: to 1e-6, far below the central limit's error
-_GUESS_HALVINGS = 25
+# Largest square of an inverse noise multiplier in a first guess. chosen: its third power is finite
+_LARGEST_SHIFT = 200.0
+# Relative tolerance of a first guess. chosen: below the central limit's error
+_CLOSE = 1e-4
 
 
 @with_names
@@ -145,13 +158,11 @@ def noise_multiplier(
 
 
 def _noise_multiplier(training: Training, budget: Budget) -> Reals:
-    relation, group_size = training.relation, training.group_size
-
     def loss(factor: Reals, phases: tuple[Phase, ...]) -> PrivacyLoss:
-        return Training(phases, relation, group_size).scaled(factor).privacy_loss
+        return training._replace(phases=phases).scaled(factor).privacy_loss
 
     def least(budget: Budget, phases: tuple[Phase, ...]) -> Reals:
-        needs_none = needs_no_noise(budget, Training(phases, relation, group_size).privacy_loss)
+        needs_none = needs_no_noise(budget, loss(xp.ones(()), phases))
         if bool(np.all(needs_none)):
             return xp.zeros(needs_none.shape)
         guess = expected_factor(budget, phases)
@@ -165,35 +176,46 @@ def _noise_multiplier(training: Training, budget: Budget) -> Reals:
 
 def needs_no_noise(budget: Budget, loss: PrivacyLoss) -> Bools:
     """True for an infinite epsilon, and where delta allows to publish each sample."""
-    return (budget.epsilon == xp.inf) | (budget.delta >= _sampled(loss))
-
-
-def _sampled(loss: PrivacyLoss) -> Reals:
-    """Upper bound on the probability that a record takes part in some release."""
     log_never = sum(term.total(log1mexp(-term.pair.log_hit())) for term in loss.terms)
-    return -xp.expm1(log_never) * (1.0 + 1e-9)
+    sampled = -xp.expm1(log_never) * (1.0 + 1e-9)
+    return (budget.epsilon == xp.inf) | (budget.delta >= sampled)
 
 
-def expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> Reals:
-    """The factor whose central limit has the budget's mu."""
-    target = xp.asarray(largest_gdp(budget).mu) ** 2
-    shape = np.broadcast_shapes(target.shape, *(phase.shape for phase in phases))
-    ends = xp.full(shape, np.log(_LEAST_NOISE)), xp.full(shape, np.log(_LARGEST_NOISE))
+@np.errstate(all="ignore")
+def expected_factor(budget: Budget, phases: tuple[Phase, ...]) -> tuple[Reals, Reals]:
+    """A factor that meets the budget, about, and the slope of `straightened` there."""
+    epsilon, delta = budget.epsilon, budget.delta
+    shape = np.broadcast_shapes(epsilon.shape, delta.shape, *(phase.shape for phase in phases))
+    epsilon, delta = xp.broadcast_to(epsilon, shape), xp.broadcast_to(delta, shape)
 
-    def halved(_: Any, ends: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
-        low, high = ends
-        middle = 0.5 * (low + high)
-        excess = sum(_squared_mu(phase, xp.exp(middle)) for phase in phases) > target
-        return xp.where(excess, middle, low), xp.where(excess, high, middle)
+    def residual(factor: Reals, done: Bools) -> Reals:
+        del done
+        second, skew = _of_orders(phases, factor)
+        half = 0.5 * second * (1.0 - 1.5 * skew)
+        squared_mu = half + xp.sqrt(half**2 + second * epsilon * skew)
+        log_delta = log_delta_of_ratio(xp.sqrt(squared_mu), epsilon)
+        return straightened(excess_log_delta(log_delta, delta), xp.zeros(shape), delta)
 
-    return xp.exp(lax.fori_loop(0, _GUESS_HALVINGS, halved, ends)[1])
+    ends = xp.full(shape, _LARGEST_NOISE), xp.full(shape, _LEAST_NOISE)
+    found = secants(residual, *ends, slope=SLOPE, close=_CLOSE)
+    return found.found, found.slope
 
 
-def _squared_mu(phase: Phase, factor: Reals | float) -> Reals:
-    """mu^2 of the central limit of a phase; Bu, Dong, Long & Su, 2020."""
-    noise = phase.noise_multiplier * factor
-    weight = phase.steps * phase.sampling_prob**2
-    return weight * xp.expm1(xp.minimum(noise**-2.0, 700.0))
+def _of_orders(phases: tuple[Phase, ...], factor: Reals) -> tuple[Reals, Reals]:
+    """(D, skew): t times the divergence of Renyi order 1 + t is t (t + 1) / 2 (1 + (t - 1) skew) D.
+
+    Exact at the orders 2 and 3. At the order of the tail, t = epsilon / mu^2 - 1/2, it is near that
+    of a Gaussian of the same delta, t (t + 1) / 2 mu^2: a quadratic equation in mu^2.
+    """
+    second: Any = 0.0
+    third: Any = 0.0
+    for phase in phases:
+        rate = phase.sampling_prob
+        moment = xp.expm1(xp.minimum((phase.noise_multiplier * factor) ** -2.0, _LARGEST_SHIFT))
+        squares = rate**2 * moment
+        second = second + phase.steps * log1p(squares)
+        third = third + phase.steps * log1p(squares * (3.0 + rate * moment * (3.0 + moment)))
+    return second, third / (3.0 * second) - 1.0
 
 
 @with_names
@@ -202,8 +224,6 @@ def steps(
     noise_multiplier: ArrayLike,
     epsilon: ArrayLike,
     delta: ArrayLike = 1e-6,
-    *,
-    before: Phases | None = None,
     **schedule: Unpack[Schedule],
 ) -> Reals:
     """The largest number of steps of DP-SGD that satisfies a concrete budget; 0 if none does.
@@ -211,7 +231,6 @@ def steps(
     Args:
         noise_multiplier: as in `epsilon`.
         epsilon, delta: the budget, epsilon in nats.
-        before: phases that were run already and count against the budget.
         schedule: as in `epsilon`, without epochs, steps and phases; a scheme that draws each step
             separately.
 
@@ -230,24 +249,18 @@ def steps(
         if schedule.get(name) is not None:
             raise ValueError(f"{name} must not be given, since the number of steps is the answer")
     scale = checks.positive("noise_multiplier", noise_multiplier)
-    if not checks.all_concrete(budget, scale, before, schedule):
+    if not checks.all_concrete(budget, scale, schedule):
         raise ValueError("steps requires concrete arguments, got traced ones: use calibrate")
     training = training_of(scale, {**schedule, "steps": 1.0})
-    scheme, rate = training.phases[0].sampling, training.phases[0].sampling_prob
-    once = training.privacy_loss
-    earlier = None
-    if before is not None:
-        earlier = training._replace(phases=as_phases(before)).privacy_loss
-    batches = (once.shape, () if earlier is None else earlier.shape, budget.epsilon.shape)
-    shape = xp.broadcast_shapes(*batches, budget.delta.shape)
+    (phase,), once = training.phases, training.privacy_loss
+    shape = xp.broadcast_shapes(once.shape, budget.epsilon.shape, budget.delta.shape)
 
     def satisfies(count: np.ndarray) -> np.ndarray:
-        total = scheme.releases(xp.asarray(count)) * once
-        total = total if earlier is None else total + earlier
+        total = phase.sampling.releases(xp.asarray(count)) * once
         return np.asarray(total.delta(budget.epsilon) <= budget.delta)
 
     low, high = np.zeros(shape), np.full(shape, np.inf)
-    probe = np.broadcast_to(_expected_steps(budget, scale, rate), shape)
+    probe = np.broadcast_to(_expected_steps(budget, phase), shape)
     while np.any((high - low > 1) & (low < _MOST_STEPS)):
         good = satisfies(probe)
         low, high = np.where(good, probe, low), np.where(good, high, probe)
@@ -256,55 +269,91 @@ def steps(
     return xp.asarray(low)
 
 
-def _expected_steps(budget: Budget, scale: Reals, rate: Reals) -> np.ndarray:
-    """The steps whose central limit has the budget's mu."""
-    mu = np.asarray(largest_gdp(budget).mu)
-    squared_mu = _squared_mu(Phase(scale, sampling_prob=rate, steps=1), 1.0)
-    return np.asarray(np.clip(np.floor(mu**2 / np.maximum(squared_mu, 1e-300)), 1.0, _MOST_STEPS))
+@np.errstate(all="ignore")
+def _expected_steps(budget: Budget, phase: Phase) -> np.ndarray:
+    """The steps that meet the budget, about, of the phase of one step."""
+    squared_mu = np.asarray(largest_gdp(budget).mu) ** 2
+    second, skew = _of_orders((phase,), xp.ones(()))
+    tail = squared_mu * (1.0 - 1.5 * skew) + budget.epsilon * skew
+    count = np.asarray(squared_mu**2 / (second * tail))
+    return np.where(count < _MOST_STEPS, np.floor(np.maximum(count, 1.0)), _MOST_STEPS)
+
+
+class Curve(NamedTuple):
+    """Epsilon along a training: epsilon[..., i] after steps[i] steps, or epochs[i] epochs."""
+
+    steps: Reals
+    epsilon: Reals
+    epochs: Reals
 
 
 @with_names
 @in_float64
-def batch_size_limit(
-    noise_multiplier: ArrayLike,
+def curve(
+    noise_multiplier: ArrayLike | None = None,
     delta: ArrayLike = 1e-6,
     *,
-    excess: ArrayLike = 0.01,
+    every: int | Literal["epoch"] = "epoch",
     **schedule: Unpack[Schedule],
-) -> int:
-    """The least limit of a truncated Poisson batch that costs at most `excess` of epsilon.
+) -> Curve:
+    """Epsilon of DP-SGD at `delta` after each epoch, or every `every` steps, and after the last.
 
     Args:
-        noise_multiplier, delta, schedule: as in `epsilon`, one concrete number each, with
-            dataset_size and batch_size (the mean), and without sampling and batch_size_limit.
-        excess: allowed relative increase of epsilon over that without a limit, above 0.
+        every: "epoch", of 1 / sampling_prob steps of the phase (rounded up), or a number of steps.
+        noise_multiplier, delta, schedule: as in `epsilon`; noise multipliers and delta may be
+            batched, steps and sampling_prob are one concrete number for each phase.
 
     Returns:
-        A whole number, by bisection: epsilon falls as the limit rises.
+        The steps, a vector, epsilon in nats, with them along its last axis, and the steps in epochs
+        (times the sampling probabilities).
+
+    `ValueError` without steps, for several numbers of a phase, and within the epochs of a scheme
+    that allocates records to the steps of an epoch.
 
     >>> import jaxdp as dp
-    >>> dp.dpsgd.batch_size_limit(1.1, dataset_size=60_000, batch_size=256, steps=3516, delta=1e-5)
-    324
+    >>> curve = dp.dpsgd.curve(1.0, 1e-6, sampling_prob=0.01, steps=1000, every=500)
+    >>> print(curve.steps, curve.epsilon.round(4))
+    [ 500. 1000.] [1.5803 2.1245]
     """
-    excess = float(checks.real("excess", excess, 0.0, open_lower=True))
-    for name in ("dataset_size", "batch_size"):
-        if schedule.get(name) is None:
-            raise ValueError(f"{name} must be given for a batch_size_limit")
-    size = checks.positive_integer("dataset_size", schedule.get("dataset_size"))
-    mean = float(checks.positive("batch_size", schedule.get("batch_size") or 0.0))
+    target = target_delta(delta)
+    phases, relation, group_size = training_of(noise_multiplier, schedule, target)
+    if any(np.size(x) != 1 for phase in phases for x in (phase.sampling_prob, phase.steps)):
+        raise ValueError("steps and sampling_prob must be one number in each phase of a curve")
+    counts = [float(np.asarray(phase.steps).item()) for phase in phases]
+    starts = np.concatenate([[0.0], np.cumsum(counts)])
+    if starts[-1] == 0:
+        raise ValueError("steps must be 1 or more in all, got 0")
+    rates = [float(np.asarray(phase.sampling_prob).item()) for phase in phases]
+    if every == "epoch":
+        parts = [_ends(n, q) + start for n, q, start in zip(counts, rates, starts, strict=False)]
+        times = np.unique(np.concatenate([*parts, starts[-1:]]))
+    else:
+        times = np.arange(checks.positive_integer("every", every), starts[-1], every, dtype=float)
+        times = np.append(times, starts[-1])
+    parts = zip(counts, starts, strict=False)
+    done = [np.clip(times - start, 0.0, count) for count, start in parts]
+    losses = [
+        _loss_after(phase, steps, relation, group_size)
+        for phase, steps in zip(phases, done, strict=True)
+    ]
+    total = functools.reduce(operator.add, losses)
+    epochs = sum(rate * steps for rate, steps in zip(rates, done, strict=True))
+    return Curve(xp.asarray(times), total.epsilon(target[..., None]), xp.asarray(epochs))
 
-    def epsilon_of(limit: int | None) -> float:
-        cut = {} if limit is None else {"sampling": "truncated", "batch_size_limit": limit}
-        loss = training_of(noise_multiplier, {**schedule, **cut}).privacy_loss
-        return float(loss.epsilon(delta))
 
-    largest = epsilon_of(None) * (1.0 + excess)
-    low, high = max(math.floor(mean) - 1, 0), math.ceil(mean + 12.0 * math.sqrt(mean) + 12.0)
-    high = min(high, size)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if epsilon_of(middle) <= largest:
-            high = middle
-        else:
-            low = middle
-    return high
+def _loss_after(
+    phase: Phase, counts: np.ndarray, relation: Relation, group_size: int
+) -> PrivacyLoss:
+    """The loss of the first steps of a phase, with a last axis for their number."""
+    scale, *others = jax.tree.leaves(phase)
+    leaves = [scale[..., None], *(xp.reshape(x, ()) for x in others)]
+    single = jax.tree.unflatten(jax.tree.structure(phase), leaves)
+    return single.sampling.releases(counts) * single.release_loss(relation, group_size)
+
+
+def _ends(count: float, rate: float) -> np.ndarray:
+    """The ends of the whole epochs of one phase."""
+    if rate == 0:
+        return np.zeros(0)
+    epochs = np.arange(1, math.floor(count * rate * (1.0 + 1e-12)) + 1)
+    return np.minimum(np.ceil(epochs / rate * (1.0 - 1e-12)), count)

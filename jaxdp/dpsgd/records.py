@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding
 
@@ -73,7 +72,8 @@ def on_device(tree: Any) -> Any:
     """Arrays where they lie, with axes of a mesh that the compiler divides, not types."""
 
     def placed(leaf: Any) -> jax.Array:
-        array = jnp.asarray(leaf)
+        # JAX compiles `asarray` for each shape.
+        array = jax.device_put(leaf)
         sharding = array.sharding
         if not isinstance(sharding, NamedSharding):
             return array

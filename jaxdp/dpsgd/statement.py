@@ -13,7 +13,6 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike
-from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds
 from jaxdp.composition.gaussian_fit import nearest_gaussian
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
@@ -28,9 +27,6 @@ from jaxdp.risk import advantage, tpr_at_fpr
 _FPR = 1e-3
 # Epsilons of the nearest Gaussian, and the error of log delta there. chosen: mu to .5 %
 _POINTS, _WIDTH = 33, 1e-2
-# Epsilons of the power, evaluated together, rounds of them, and the relative error of one bound.
-# chosen: the power to 1e-3
-_EPSILONS, _ROUNDS, _CLOSE = 9, 4, 1e-3
 
 # Neighbours under each relation, in words.
 _NEIGHBOURS = {
@@ -187,26 +183,11 @@ def _is_narrow(bounds: LogBounds) -> Any:
 
 
 def _power(loss: PrivacyLoss | Guarantee | Drawn) -> float:
-    """The least e^epsilon fpr + delta(epsilon) found: every epsilon bounds the power.
-
-    It is convex in e^epsilon: each round searches next to the best epsilon of the round before.
-    """
+    """The largest true-positive rate; the sampling error moves both rates of a test."""
     drawn = as_drawn(loss)
-    exact, error = drawn.exact, float(np.asarray(drawn.sampling_error).item())
-    low, high, least = 0.0, -math.log(_FPR), 1.0
-    for _ in range(_ROUNDS):
-        epsilon = np.linspace(low, high, _EPSILONS)
-        if isinstance(exact, PrivacyLoss):
-            options = exact.terms, exact.both, epsilon, _FPR, _CLOSE
-            log_delta = evaluate.log_delta_for_power(*options)
-        else:
-            log_delta = exact.log_delta(epsilon)
-        delta = np.exp(np.asarray(log_delta).ravel())
-        power = np.exp(epsilon) * (_FPR + error) + delta + error
-        best = int(np.argmin(power))
-        low, high = epsilon[max(best - 1, 0)], epsilon[min(best + 1, _EPSILONS - 1)]
-        least = min(least, float(power[best]) * (1.0 + 1e-14))
-    return least
+    error = float(np.asarray(drawn.sampling_error).item())
+    power = float(tpr_at_fpr(drawn.exact, min(_FPR + error, 1.0))) + error
+    return min(power * (1.0 + 1e-14), 1.0)
 
 
 def _conditions(phases: tuple[Phase, ...], relation: Relation, group_size: int) -> list[str]:

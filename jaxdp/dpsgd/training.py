@@ -17,15 +17,14 @@ from jaxdp._core import checks
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.precision import in_callers_setting, opened
 from jaxdp._core.progress import shown
-from jaxdp._core.random_key import ONE_KEY, checked_key
+from jaxdp._core.random_key import ONE_KEY, checked_key, fold_in
 from jaxdp._core.types import Key
 from jaxdp.dpsgd.checkpoint import Checkpoint, fingerprints
 from jaxdp.dpsgd.clipping import clipped_sums
 from jaxdp.dpsgd.dense_layers import gradients_of
-from jaxdp.dpsgd.groups import require_floating
 from jaxdp.dpsgd.programs import shared_jit
 from jaxdp.dpsgd.records import Records, on_device, placed_as, records_of
-from jaxdp.dpsgd.training_plan import Plan
+from jaxdp.dpsgd.training_plan import Plan, require_floating
 from jaxdp.dpsgd.transformations import (
     NoiseState,
     initial_noise,
@@ -132,8 +131,8 @@ def _run(
     optimizer = optax.GradientTransformation(init, update)
     given, loss, params = params, in_callers_setting(loss), in_callers_setting(on_device)(params)
     read = in_callers_setting(lambda indices: on_device(records.read(indices)))
-    batch_of = plan.sampling.draw(jax.random.fold_in(file.key, 1), records.number)
-    noise = initial_noise(plan, jax.random.fold_in(file.key, 0))
+    batch_of = plan.sampling.draw(fold_in(file.key, 1), records.number)
+    noise = initial_noise(plan, fold_in(file.key, 0))
     first = noise, _initial(optimizer, params)
 
     def inputs() -> dict[str, str]:
@@ -143,8 +142,12 @@ def _run(
     n_done, found, state = file.reached(params, first, inputs)
     params = placed_as(params, found)
     shapes = plan.shapes if plan.clip_quantile is None else (*plan.shapes, np.shape(plan.clips))
-    zero = [jnp.asarray(np.zeros(shape)) for shape in shapes]
-    part_sum, step, steps = _part_sum(loss, plan), _step(plan, optimizer), jnp.asarray(plan.steps)
+    zero = jax.device_put([np.zeros(shape) for shape in shapes])
+    part_sum, step, steps = (
+        _part_sum(loss, plan),
+        _step(plan, optimizer),
+        jax.device_put(plan.steps),
+    )
     part = options.part or _part_of(float(plan.expected_batch), _entries(loss, params, read, plan))
     for made in shown(range(n_done + 1, plan.steps + 1), "steps", options.progress):
         total = zero

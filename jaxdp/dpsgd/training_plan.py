@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Unpack, final
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
@@ -22,7 +24,6 @@ from jaxdp.design.families import MEMBERS, norm_of, scaled
 from jaxdp.dpsgd.adaptive_clipping import checked_quantile, count_scale, gradient_factor
 from jaxdp.dpsgd.arguments import with_names
 from jaxdp.dpsgd.correlated_noise import coefficients, prefix_error, taking_turns
-from jaxdp.dpsgd.groups import clips_of, groups_of, leaves_of
 from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
 from jaxdp.dpsgd.queries import expected_factor, needs_no_noise
 from jaxdp.dpsgd.statement import Statement, statement_of
@@ -36,6 +37,7 @@ from jaxdp.solvers import lattice
 
 # Arguments of `plan`.
 ALLOCATIONS = ("inid", "spr", "iid")
+GROUPS = ("layer", "leaf", "all")
 # Least noise multiplier, that of a budget that needs no noise. chosen: sums stay on their lattice
 _LEAST = 1e-2
 # Delta of a pure budget over its sampling error. derived: `Drawn.epsilon` uses up to half of delta
@@ -93,11 +95,12 @@ class Plan:
 
     @property
     def prefix_error(self) -> Reals:
-        """`dp.dpsgd.prefix_error` of the plan: noise in sums of gradients, in clipping norms."""
-        strategy = np.zeros(max(self.steps, len(self.column)))
-        strategy[: len(self.column)] = self.column
-        scale = self.noise_multiplier * self.column_norm
-        return prefix_error(strategy[: self.steps], scale)
+        """Root mean square over the steps of the noise in sums of gradients, in clipping norms.
+
+        Of the sum of all steps so far, which a descent with a fixed rate adds up. Compare the
+        numbers of bands at the same guarantee.
+        """
+        return self.noise_multiplier * self.column_norm * prefix_error(self.column, self.steps)
 
     def at(self, clips: Vector | tuple[()]) -> Plan:
         """The plan with other thresholds and scales in proportion; with () itself."""
@@ -286,3 +289,55 @@ def _with_budget(budget: Budget, plan: Plan) -> Plan:
         with_error = _SHARE_OF_ERROR * float(plan.guarantee.delta(budget.epsilon))
         delta = with_error if with_error < 1 else 0.0
     return dataclasses.replace(plan, delta=delta)
+
+
+def require_floating(name: str, tree: Any) -> None:
+    """`ValueError` for a leaf that a gradient cannot move."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        if not jnp.issubdtype(_dtype(leaf), jnp.floating):
+            raise ValueError(
+                f"{name}{jax.tree_util.keystr(path)} must contain floating-point numbers, got "
+                f"{_dtype(leaf)}: convert it, or do not train it"
+            )
+
+
+def _dtype(leaf: Any) -> Any:
+    return leaf.dtype if hasattr(leaf, "dtype") else jnp.result_type(leaf)
+
+
+def leaves_of(params: Any) -> tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]:
+    """Shapes and precisions of the parameters."""
+    leaves = jax.tree.leaves(params)
+    return tuple(map(np.shape, leaves)), tuple(str(jnp.dtype(_dtype(leaf))) for leaf in leaves)
+
+
+def groups_of(params: Any, groups: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The group of each leaf, and the number of parameters of each group."""
+    require_floating("params", params)
+    paths, structure = jax.tree_util.tree_flatten_with_path(params)
+    if not paths:
+        raise ValueError("params must have at least one leaf")
+    if isinstance(groups, str):
+        checks.one_of("groups", groups, GROUPS)
+        keep = {"layer": -1, "leaf": None, "all": 0}[groups]
+        labels = [str(path[:keep]) for path, _ in paths]
+    else:
+        labels = jax.tree.leaves(groups)
+        if jax.tree.structure(groups) != structure:
+            raise ValueError("groups must be a tree of labels with the structure of params")
+    order = list(dict.fromkeys(labels))
+    members = tuple(order.index(label) for label in labels)
+    sizes = [0] * len(order)
+    for group, (_, leaf) in zip(members, paths, strict=True):
+        sizes[group] += int(np.prod(np.shape(leaf)))
+    return members, tuple(sizes)
+
+
+def clips_of(clip: ArrayLike, groups: int) -> Vector:
+    """The threshold of each group."""
+    clips = checks.real("clip", clip, 0.0, 1e150, open_lower=True)
+    if clips.ndim == 0:
+        clips = xp.full(groups, clips / np.sqrt(groups))
+    if clips.shape != (groups,):
+        raise ValueError(f"clip must be one number, or one per group, {groups}, got {clips.shape}")
+    return checks.noise_scale("clip of each group", clips)

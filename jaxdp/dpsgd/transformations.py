@@ -141,7 +141,7 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
 
 def initial_noise(plan: Plan, key: Key) -> NoiseState:
     """The state before the first step."""
-    key, made = key_for("noise", checked_key(key)), jnp.zeros((), dtype=jnp.int32)
+    key, made = key_for("noise", checked_key(key)), jax.device_put(np.int32(0))
     clips = () if plan.clip_quantile is None else plan.clips
     return NoiseState(key, made, clips, no_memory(plan.column, plan.shapes))
 

@@ -13,7 +13,7 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import draws_in_float64, in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
-from jaxdp._core.random_key import checked_key, key_for
+from jaxdp._core.random_key import checked_key, fold_in, key_for
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.replaced import require_log_concave
@@ -214,7 +214,7 @@ def require_neighbour_size(dataset_size: Reals, records: int) -> None:
 
 def step_key(key: Key, index: jax.Array | int | None) -> Key:
     """The key of one step's sample: a child of `key`, or of its own purpose where None."""
-    return key_for("sample", key if index is None else jax.random.fold_in(key, index))
+    return key_for("sample", key if index is None else fold_in(key, index))
 
 
 @draws_in_float64(may_share=True)

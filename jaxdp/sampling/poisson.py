@@ -16,7 +16,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import RELATIONS, Relation, shift_factor
 from jaxdp._core.precision import opened
 from jaxdp._core.pytree import assign, pytree, static
-from jaxdp._core.random_key import key_for
+from jaxdp._core.random_key import is_known, key_for, uniform_of_steps
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import log1m, log_probability
 from jaxdp.dominating_pair.additive import Additive
@@ -37,6 +37,10 @@ from jaxdp.sampling.base import (
     TrainingSizes,
     step_key,
 )
+
+# Steps whose samples NumPy draws together, and records up to which it does. measured: a step takes
+# as long as by the program, which takes 1 s to compile
+_STEPS, _FEW = 16, 2**12
 
 
 @final
@@ -109,12 +113,13 @@ class Poisson(Scheme):
 
     def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
         """See `Scheme.draw`."""
+        sample = _samples(key, self.sampling_prob, records)
         if self.cycle_length == 1:
-            return lambda index: _sample(key, index, self.sampling_prob, records)
+            return sample
         group_of = np.asarray(bins_of(key_for("turns", key), None, records, self.cycle_length))
 
         def batch(index: int) -> Batch:
-            indices, mask = _sample(key, index, self.sampling_prob, records)
+            indices, mask = sample(index)
             in_turn = group_of[indices] == index % self.cycle_length
             return indices[in_turn], mask[in_turn]
 
@@ -168,10 +173,25 @@ def _binomial_group(
     return GaussianMixture.from_fields(means, shares, means, shares, noise.scale)
 
 
-@opened()
-def _sample(key: Key, index: int, sampling_prob: ArrayLike, records: int) -> Batch:
-    sampled = np.flatnonzero(np.asarray(_mask(key, index, sampling_prob, records)))
-    return sampled, np.ones(sampled.shape, bool)
+def _samples(key: Key, sampling_prob: ArrayLike, records: int) -> Callable[[int], Batch]:
+    """The Poisson sample of a step: of few records by NumPy, several steps at a time."""
+    known: dict[int, np.ndarray] = {}
+
+    @opened()
+    def sample(index: int) -> Batch:
+        if records <= _FEW and is_known(key):
+            if index not in known:
+                steps = np.arange(index, index + (_STEPS if known else 1))
+                known.clear()
+                drawn = uniform_of_steps(key, "sample", steps, records)
+                known.update(zip(steps.tolist(), drawn < np.asarray(sampling_prob), strict=True))
+            mask = known[index]
+        else:
+            mask = np.asarray(_mask(key, index, sampling_prob, records))
+        sampled = np.flatnonzero(mask)
+        return sampled, np.ones(sampled.shape, bool)
+
+    return sample
 
 
 # A step's key is derived inside: one program serves all steps.

@@ -58,8 +58,8 @@ class TruncatedPoisson(Scheme):
             worse.
 
     If the other records fill the batch, the record displaces one of them and the sum moves by two
-    sensitivities. A limit near the mean is ruinous, and 1.25 times the mean costs nothing
-    (`dp.dpsgd.batch_size_limit`). Divide sums by the expected size, not by the realised one.
+    sensitivities. A limit near the mean is ruinous, and 1.25 times the mean costs nothing. Divide
+    sums by the expected size, not by the realised one.
     "add_remove", "add" and "remove" support any noise; "zero_out" and "replace_one" the Gaussian.
     Groups are not supported. Do not use Renyi accounting: rare full batches dominate high orders.
     Source: section 5.2 of Google's Privacy Loss Distributions for the two cases. The rates, which

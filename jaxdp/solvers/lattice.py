@@ -21,6 +21,7 @@ from jax import lax
 from jaxdp._core import checks
 from jaxdp._core.namespace import xp
 from jaxdp._core.precision import is_tracing
+from jaxdp._core.random_key import split
 from jaxdp._core.types import Key, Reals, Shape
 from jaxdp._numeric.elementary import round_up
 from jaxdp.noise.base import Noise
@@ -148,11 +149,11 @@ def added_to_groups(
     counts = np.array([-(-size // length) for size in sizes])
     steps, fine = _step(noise, scales, ratio)
     fine = xp.repeat(fine, counts)
+    keys = split(key, len(fine))
     if checks.all_concrete(noise, fine, key) and not is_tracing():
-        law = law_of(noise, noise.whole_kind, fine)
-        drawn = whole_draws.draw_rows(jax.random.split(key, len(fine)), law, length)
+        drawn = whole_draws.draw_rows(keys, law_of(noise, noise.whole_kind, fine), length)
     else:
-        drawn = _drawn(noise, jax.random.split(key, len(fine)), fine, length)
+        drawn = _drawn(noise, keys, fine, length)
     parts = xp.split(drawn, np.cumsum(counts)[:-1])
     return [
         Added(xp.where(scale == 0, 0.0, part.reshape(-1)[:size] * step), step)

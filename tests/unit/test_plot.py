@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import jaxdp as dp
-from jaxdp.dpsgd.curve import Curve
+from jaxdp.dpsgd.queries import Curve
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

@@ -35,7 +35,7 @@ from jaxdp._core.float64 import host_array
 from jaxdp._core.namespace import for_traces, in_kernel, kernel, lax, xp
 from jaxdp._core.precision import is_tracing, opened
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.random_key import children, is_secure, kind_of, stored_key
+from jaxdp._core.random_key import children, is_secure, kind_of, stored_key, words_of
 from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import Double, divide, scaled, total_pair
 from jaxdp._numeric.elementary import two_sum
@@ -169,8 +169,7 @@ def draw_rows(keys: jax.Array, laws: WholeLaw, count: int) -> np.ndarray:
 
 def _one_row(key: Key, law: WholeLaw, count: int) -> np.ndarray:
     """`draw_rows` of one key."""
-    words = jax.device_put(np.asarray(jax.random.key_data(key))[None])
-    keys = stored_key(words, kind_of(key))
+    keys = stored_key(words_of(key)[None], kind_of(key))
     return draw_rows(keys, jax.tree.map(np.atleast_1d, law), count)[0]
 
 
@@ -189,8 +188,7 @@ def _first_children(keys: jax.Array) -> jax.Array:
     """First child of each known key's child of 0."""
     if not is_secure(keys):
         return _first_children_of_jax(keys)
-    words = chacha.first_children(np.asarray(jax.random.key_data(keys)))
-    return stored_key(jax.device_put(words), chacha.NAME)
+    return stored_key(chacha.first_children(words_of(keys)), chacha.NAME)
 
 
 @jax.jit
@@ -203,7 +201,7 @@ def _bits_of_rows(keys: jax.Array, shape: Shape) -> np.ndarray:
     """Words of 64 bits, of a shape for each of known keys."""
     if not is_secure(keys):
         return np.asarray(_bits_of_jax(keys, shape))
-    return chacha.known_bits(np.asarray(jax.random.key_data(keys)), shape)
+    return chacha.known_bits(words_of(keys), shape)
 
 
 @functools.partial(jax.jit, static_argnums=1)

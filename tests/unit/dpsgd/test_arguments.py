@@ -1,6 +1,5 @@
 """Arguments of DP-SGD: names, swapped numbers, descriptions of a training, refused calls."""
 
-import functools
 from typing import Any, cast, get_args
 
 import jax
@@ -12,7 +11,6 @@ import pytest
 import jaxdp as dp
 from jaxdp import dpsgd
 from jaxdp._core.neighbours import Sampling
-from jaxdp.guarantee.base import as_budget
 from jaxdp.sampling import Poisson
 
 SHORT = {"sampling_prob": 0.01, "steps": 100}
@@ -21,11 +19,9 @@ SHORT = {"sampling_prob": 0.01, "steps": 100}
 @pytest.mark.parametrize(
     ("ask", "arguments", "words"),
     [
-        (dp.dpsgd.epsilon, {"target_delta": 1e-5}, "'target_delta' is 'delta' here"),
-        (dp.dpsgd.epsilon, {"sample_rate": 0.1}, "'sample_rate' is 'sampling_prob' here"),
         (dp.dpsgd.noise_multiplier, {"target_epsilon": 1.0}, "'target_epsilon' is 'epsilon' here"),
-        (dp.dpsgd.steps, {"target_epsilon": 1.0}, "'target_epsilon' is 'epsilon' here"),
-        (dp.dpsgd.delta, {"sampling_probability": 0.1}, "is 'sampling_prob' here"),
+        (dp.dpsgd.steps, {"sample_rate": 0.1}, "'sample_rate' is 'sampling_prob' here"),
+        (dp.dpsgd.delta, {"sigma": 1.0}, "'sigma' is 'noise_multiplier' here"),
         (dp.dpsgd.curve, {"num_epochs": 3}, "'num_epochs' is 'epochs' here"),
         (dp.dpsgd.statement, {"neighboring_relation": "add"}, "is 'relation' here"),
         (dp.dpsgd.Phase, {"number_of_examples": 3}, "is 'dataset_size' here"),
@@ -54,27 +50,6 @@ def test_a_budget_that_needs_no_noise():
     np.testing.assert_array_equal(least, 0.0)
     zero = dp.dpsgd.noise_multiplier(epsilon=np.inf, delta=0.0, **SHORT)
     assert zero == 0
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "sizes", [{"sampling_prob": 0.01}, {"dataset_size": 1e3, "batch_size": 10.0}]
-)
-def test_noise_is_traced_by_the_schedule(sizes):
-    def least(schedule):
-        return dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-5, **schedule)
-
-    schedule = {**sizes, "steps": 100.0}
-    traced = jax.eval_shape(jax.grad(least), schedule)
-    assert {name: slope.shape for name, slope in traced.items()} == dict.fromkeys(schedule, ())
-
-
-@pytest.mark.long
-def test_derivative_of_noise_by_the_rate():
-    least = functools.partial(dp.dpsgd.noise_multiplier, epsilon=1.0, delta=1e-5, steps=100)
-    slope = jax.grad(lambda q: least(sampling_prob=q))(0.01)
-    at = least(sampling_prob=jnp.array([0.01 - 1e-5, 0.01 + 1e-5]))
-    np.testing.assert_allclose(slope, (at[1] - at[0]) / 2e-5, rtol=1e-4)
 
 
 def test_several_noises_of_one_sample():
@@ -117,16 +92,9 @@ def test_a_name_is_its_scheme(name):
         np.testing.assert_array_equal(found, expected)
     assert float(by_name.steps) == 10
     np.testing.assert_allclose(by_name.sampling_prob, 0.2)
-    by_object = {"sampling": scheme, "steps": 10}
-    assert dp.dpsgd.epsilon(2.0, 1e-5, **by_object) == dp.dpsgd.epsilon(
-        2.0, 1e-5, sampling=name, **SIZES, **more
-    )
 
 
-ALLOCATED = pytest.param("random_allocation", marks=pytest.mark.long)
-
-
-@pytest.mark.parametrize("name", [*sorted(NAMED.keys() - {"random_allocation"}), ALLOCATED])
+@pytest.mark.parametrize("name", ["poisson", "without_replacement"])
 def test_a_plan_of_a_noise_multiplier_and_its_statement(name):
     more, scheme = NAMED[name]
     training = {"sampling": name, **SIZES, **more}
@@ -137,27 +105,23 @@ def test_a_plan_of_a_noise_multiplier_and_its_statement(name):
     np.testing.assert_allclose(plan.guarantee.epsilon(1e-5), epsilon, rtol=1e-9)
     expected = dp.dpsgd.statement(2.0, 1e-5, **training).sentences
     assert plan.statement(1e-5).sentences[:2] == expected[:2]
-    assert (plan.delta, plan.statement().delta) == (1e-6, 1e-6)
+    assert plan.delta == 1e-6
     assert scheme.statement().sampling in expected[1]
 
 
-@pytest.mark.parametrize("budget", [(2.0, 1e-5), dp.ApproxDP(2.0, 1e-3)], ids=str)
-def test_the_statement_of_a_plan_has_the_delta_of_its_budget(budget):
-    plan = dp.dpsgd.plan(budget, PARAMS, clip=1.0, **SIZES)
-    found, delta = plan.statement(), float(as_budget(budget).delta)
-    assert found.delta == delta
+def test_the_statement_of_a_plan_has_the_delta_of_its_budget():
+    found = dp.dpsgd.plan(dp.ApproxDP(2.0, 1e-5), PARAMS, clip=1.0, **SIZES).statement()
+    assert found.delta == 1e-5
     assert 1.9 < found.epsilon < 2.0 + 1e-8
-    assert plan.statement(1e-2).delta == 1e-2
 
 
-@pytest.mark.parametrize("budget", [(2.0, 0.0), dp.PureDP(2.0)], ids=str)
-def test_the_plan_of_a_pure_budget_has_the_delta_of_its_sampling_error(budget):
-    once = {"sampling_prob": 1.0, "steps": 1, "dataset_size": 100}
-    plan = dp.dpsgd.plan(budget, PARAMS, clip=1.0, noise="laplace", **once)
+def test_the_plan_of_a_pure_budget_has_the_delta_of_its_sampling_error():
+    once = {"sampling_prob": 1.0, "steps": 1, "dataset_size": 100, "noise": "laplace"}
+    plan = dp.dpsgd.plan((2.0, 0.0), PARAMS, clip=1.0, **once)
     assert 0 < plan.delta < 1e-15
     assert 1.9 < plan.guarantee.epsilon(plan.delta) <= 2.0
     assert plan.guarantee.epsilon(plan.delta / 4) == np.inf
-    floating = dp.dpsgd.plan(budget, PARAMS, clip=1.0, noise="laplace", release="float", **once)
+    floating = dp.dpsgd.plan(dp.PureDP(2.0), PARAMS, clip=1.0, release="float", **once)
     assert floating.delta == 0.0
 
 
@@ -188,21 +152,6 @@ def test_a_record_joins_one_step_of_each_block():
         assert sorted(np.concatenate(block).tolist()) == list(range(40))
     again = [indices[mask] for indices, mask in map(batch_of, range(7, 14))]
     assert any(a.tolist() != b.tolist() for a, b in zip(epoch, again, strict=True))
-    plan = dp.dpsgd.plan(
-        *(None, PARAMS),
-        clip=1.0,
-        noise_multiplier=2.0,
-        dataset_size=40,
-        steps=7,
-        sampling=S.RandomAllocation(7, selected=3),
-    )
-    data, key = jnp.ones((40, 2)), jax.random.key(1)
-
-    def loss(params, x):
-        return jnp.sum((params["w"] - x) ** 2)
-
-    trained = dp.dpsgd.train(loss, PARAMS, data, plan, optax.sgd(0.1), key)
-    assert np.all(np.isfinite(trained["w"]))
 
 
 def test_zcdp_counts_every_step_that_holds_the_record():
@@ -276,7 +225,7 @@ def test_noise_ends_with_the_plans_steps_and_is_added_once():
     assert mean.shape == (5,)
 
 
-@pytest.mark.parametrize("leaf", [jnp.zeros(2, int), jnp.zeros(2, bool), jnp.zeros(2, complex)])
+@pytest.mark.parametrize("leaf", [jnp.zeros(2, int), jnp.zeros(2, complex)])
 def test_parameters_are_floating_point_numbers(leaf):
     params = {"w": jnp.zeros(2), "n": leaf}
     with pytest.raises(ValueError, match=r"params\['n'\] must contain floating-point numbers, got"):
@@ -286,15 +235,13 @@ def test_parameters_are_floating_point_numbers(leaf):
         dpsgd.train(lambda p, x: 1.0, five, np.ones((3, 5)), PLAN, optax.sgd(1.0), KEY)
 
 
-@pytest.mark.parametrize("ask", [dpsgd.epsilon, dpsgd.shuffled_bounds, dpsgd.Phase])
-def test_a_size_without_an_effect_is_refused(ask):
+def test_a_size_without_an_effect_is_refused():
     """A probability has the rate already, or a scheme does; of a limit the size has an effect."""
-    target = () if ask is dpsgd.Phase else (1e-6,)
-    with pytest.raises(ValueError, match=r"dataset_size=10, batch_size=None, sampling_prob=0\.1"):
-        ask(1.0, *target, sampling_prob=0.1, dataset_size=10, steps=3)
-    if ask is dpsgd.epsilon:
-        scheme = dp.sampling.Poisson(0.1)
-        with pytest.raises(ValueError, match="sampling must be a name where dataset_size"):
-            ask(1.0, *target, sampling=scheme, dataset_size=10, steps=3)
-        cut = {"sampling": "truncated", "batch_size_limit": 4, "sampling_prob": 0.1}
-        assert ask(1.0, *target, **cut, dataset_size=10, steps=3) > 0
+    sizes = {"dataset_size": 10, "steps": 3}
+    for ask in (dpsgd.Phase, dpsgd.shuffled_bounds):
+        with pytest.raises(ValueError, match="dataset_size=10, batch_size=None, sampling_prob"):
+            ask(1.0, sampling_prob=0.1, **sizes)
+    with pytest.raises(ValueError, match="sampling must be a name where dataset_size"):
+        dpsgd.Phase(1.0, sampling=Poisson(0.1), **sizes)
+    cut = {"sampling": "truncated", "batch_size_limit": 4, "sampling_prob": 0.1}
+    assert dpsgd.epsilon(1.0, 1e-6, **cut, **sizes) > 0

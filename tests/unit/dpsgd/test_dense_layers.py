@@ -33,16 +33,8 @@ def repeated(layer, x):
     return jax.lax.fori_loop(0, 2, lambda _, y: jnp.tanh(y @ layer["w"] + layer["b"]), x)
 
 
-def chosen(layer, x):
-    return jax.lax.cond(x[0] > 0, lambda y: y @ layer["w"] + layer["b"], lambda y: y, x)
-
-
 def tied(layer, x):
     return layer["w"].T @ jax.nn.relu(layer["w"] @ x) + layer["b"]
-
-
-def decayed(layer, x):
-    return x @ layer["w"] + 1e-3 * jnp.sum(layer["w"] ** 2) + layer["b"]
 
 
 def sequence(layer, x):
@@ -61,15 +53,12 @@ LAYERS = {
     "row": (lambda layer, x: x @ layer["w"] + layer["b"], True),
     "column": (lambda layer, x: layer["w"] @ x + layer["b"], True),
     "einsum": (lambda layer, x: jnp.einsum("i,ji->j", x, layer["w"]) + layer["b"], True),
-    "relu": (lambda layer, x: jax.nn.relu(x @ layer["w"] + layer["b"]), True),
     "own derivative": (lambda layer, x: own(x @ layer["w"] + layer["b"]), True),
     "shared program": (shared, True),
     "constant": (lambda layer, x: jnp.ones(WIDTH) @ layer["w"] * x + layer["b"], True),
     "checkpoint": (jax.checkpoint(lambda layer, x: x @ layer["w"] + layer["b"]), False),
     "loop": (repeated, False),
-    "condition": (chosen, False),
     "tied": (tied, False),
-    "decayed": (decayed, False),
     "sequence": (sequence, False),
     "transposed": (lambda layer, x: x @ layer["w"].T + layer["b"], False),
 }
@@ -104,8 +93,7 @@ def test_gradients_are_those_of_every_example(name):
         np.testing.assert_allclose(written(gradient), leaf, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("groups", ["leaf", "layer", "all"])
+@pytest.mark.parametrize(("groups", "dtype"), [("leaf", np.float32), ("all", np.float64)])
 def test_clipped_sums_are_those_of_written_gradients(groups, dtype):
     """Entries are truncated: one of an example differs by a multiple at most."""
     params, examples = jax.tree.map(lambda x: x.astype(dtype), (PARAMS, 30.0 * EXAMPLES))
@@ -133,7 +121,7 @@ def plain_sums(plan, gradients):
     return sums
 
 
-@pytest.mark.parametrize("count", [0, 1, 6, 7, 8])
+@pytest.mark.parametrize("count", [0, 7, 8])
 def test_sums_are_the_definition(count):
     params = {"w": np.zeros((5, 3)), "b": np.zeros(3)}
     plan = plan_of(params, groups="all", clip=0.7)
@@ -208,7 +196,6 @@ def test_a_parameter_that_the_loss_ignores():
 EMBEDDING = {"table": np.zeros((40, 4)), "last": np.zeros((4, 3))}
 # Equal places, negative ones, and those outside: dropped, or the last row.
 PLACES = np.array([[4, 4, 9], [4, 7, 4], [-3, 41, 39], [0, 39, -40]])
-MODES = [None, "fill", "clip", "drop"]
 
 
 def loss_of_words(params, places, mode=None):
@@ -216,8 +203,9 @@ def loss_of_words(params, places, mode=None):
     return jnp.sum(jnp.sin(jnp.nan_to_num(looked_up, nan=0.3).sum(0) @ params["last"]) ** 2)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("mode", "dtype"), [(None, np.float64), ("fill", np.float32), ("clip", np.float32)]
+)
 def test_sums_of_an_embedding_are_those_of_written_gradients(mode, dtype):
     rng = np.random.default_rng(5)
     params = {k: jnp.asarray(rng.normal(size=v.shape).astype(dtype)) for k, v in EMBEDDING.items()}
@@ -226,13 +214,12 @@ def test_sums_of_an_embedding_are_those_of_written_gradients(mode, dtype):
     assert [type(x) for x in found] == [Outer, Rows]
     full = jax.tree.leaves(jax.vmap(jax.grad(loss), (None, 0))(params, jnp.asarray(PLACES)))
     mask = jnp.array([True, True, True, False])
-    for groups in ("all", "leaf"):
-        plan = plan_of(params, groups=groups)
-        sums = clipped_sums(plan, found, mask), clipped_sums(plan, full, mask)
-        for one, other in zip(*sums, strict=True):
-            assert np.any(one)
-            tolerance = 1e-5 if dtype == np.float32 else 4 * 2.0**-30
-            np.testing.assert_allclose(one, other, atol=tolerance * 0.5)
+    plan = plan_of(params, groups="all")
+    sums = clipped_sums(plan, found, mask), clipped_sums(plan, full, mask)
+    for one, other in zip(*sums, strict=True):
+        assert np.any(one)
+        tolerance = 1e-5 if dtype == np.float32 else 4 * 2.0**-30
+        np.testing.assert_allclose(one, other, atol=tolerance * 0.5)
 
 
 def many_words(params, places):
@@ -254,8 +241,9 @@ def test_other_uses_of_an_embedding_are_written(loss):
     assert not any(isinstance(x, Rows) for x in gradients_of(loss, params, jnp.asarray(PLACES)))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("clip", [0.7, 7.7e-9, 3e20])
+@pytest.mark.parametrize(
+    ("clip", "dtype"), [(0.7, np.float64), (7.7e-9, np.float32), (3e20, np.float64)]
+)
 def test_rows_are_within_their_threshold(dtype, clip):
     """Also where rows of equal places cancel, or add up to several thresholds."""
     rng = np.random.default_rng(6)
@@ -288,7 +276,7 @@ def test_a_gradient_has_the_same_bits_at_every_place_of_its_batch():
     plan = plan_of(params, groups="layer")
     gradients = jax.jit(lambda p, x: gradients_of(loss_of_a_picture, p, x))
     first = found = gradients(params, batch)
-    for turn in range(1, 11):
+    for turn in (1, 4, 10):
         found = gradients(params, jnp.roll(batch, turn, axis=0))
         turned = jax.tree.map(lambda x, n=turn: jnp.roll(x, -n, axis=0), found)
         jax.tree.map(np.testing.assert_array_equal, turned, first)

@@ -78,16 +78,12 @@ def test_the_least_noise_is_on_the_safe_side():
 
 
 def test_one_step_more_exceeds():
-    scales = np.array([0.7, 1.0, 1.4])
+    scales = np.array([0.7, 1.0])
     most = np.asarray(dp.dpsgd.steps(scales, epsilon=2.0, delta=1e-6, sampling_prob=0.01))
     assert most[1] == 874
     for extra, within in ((0, True), (1, False)):
         spent = dp.dpsgd.delta(scales, 2.0, sampling_prob=0.01, steps=most + extra)
         np.testing.assert_array_equal(np.asarray(spent) <= 1e-6, within)
-    sizes = {"dataset_size": 10_000, "batch_size": 100}
-    done = dp.dpsgd.Phase(1.0, **sizes, steps=800)
-    left = dp.dpsgd.steps(1.0, epsilon=2.0, delta=1e-6, **sizes, before=done)
-    assert left == 74
     assert dp.dpsgd.steps(0.3, epsilon=0.1, delta=1e-9, sampling_prob=1.0) == 0
     assert dp.dpsgd.steps(math.inf, epsilon=0.1, delta=1e-9, sampling_prob=1.0) == 2**30
 

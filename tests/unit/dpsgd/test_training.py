@@ -1,11 +1,10 @@
-"""DP-SGD: clipping by groups, noise, sampling, accounting, and a small network on digits."""
+"""DP-SGD: clipping by groups, noise, sampling and accounting."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import jaxdp as dp
@@ -19,9 +18,11 @@ PARAMS = {
 }
 
 
+KNOWN = {"clip": 1.0, "sampling_prob": 0.01, "steps": 1000, "dataset_size": 5000}
+
+
 def make_plan(budget=None, **other):
-    known = {"clip": 1.0, "sampling_prob": 0.01, "steps": 1000, "dataset_size": 5000}
-    return dpsgd.plan(budget or dp.Budget(1.0, 1e-6), PARAMS, **(known | other))
+    return dpsgd.plan(budget or dp.Budget(1.0, 1e-6), PARAMS, **(KNOWN | other))
 
 
 def gradients(examples, seed=0, dtype=np.float64):
@@ -49,27 +50,16 @@ def test_groups_and_their_sizes():
 
 
 @pytest.mark.float64
-@pytest.mark.long
-def test_scales_cost_what_the_accountant_is_told():
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_scales_cost_what_the_accountant_is_told(noise):
     for allocation in dpsgd.ALLOCATIONS:
-        made = make_plan(allocation=allocation, clip=jnp.array([0.3, 2.0]))
-        spent = jnp.sum((made.clips / made.scales) ** 2)
-        np.testing.assert_allclose(spent, made.noise_multiplier**-2, rtol=1e-12)
-        # A thousand steps at 1/100: 1.562666, as the README's calibration has it.
-        np.testing.assert_allclose(made.noise_multiplier, 1.562666, rtol=1e-6)
-        assert made.guarantee.delta(1.0) <= 1e-6
-
-
-@pytest.mark.float64
-@pytest.mark.long
-def test_laplace_scales_cost_what_the_accountant_is_told():
-    for allocation in dpsgd.ALLOCATIONS:
-        made = make_plan(allocation=allocation, clip=jnp.array([0.3, 2.0]), noise="laplace")
-        moved = np.sqrt([15.0, 8.0]) * made.clips
-        np.testing.assert_allclose(
-            jnp.sum(moved / made.scales), 1.0 / made.noise_multiplier, rtol=1e-12
-        )
-        assert made.guarantee.delta(1.0) <= 1e-6
+        named = {"allocation": allocation, "clip": jnp.array([0.3, 2.0]), "noise": noise}
+        made = dpsgd.plan(None, PARAMS, noise_multiplier=1.3, **(KNOWN | named))
+        if noise == "gaussian":
+            spent = jnp.sum((made.clips / made.scales) ** 2) ** 0.5
+        else:
+            spent = jnp.sum(np.sqrt([15.0, 8.0]) * made.clips / made.scales)
+        np.testing.assert_allclose(spent, 1.0 / 1.3, rtol=1e-12)
 
 
 @pytest.mark.long
@@ -213,65 +203,6 @@ def test_a_poisson_batch_is_never_cut():
     assert empty[0].shape == (1, 4)
     assert not empty[1].any()
     assert dp.sampling.batch(dp.sampling.Poisson(1.0), KEY, 10, 4)[1].sum() == 10
-
-
-def network(key):
-    """8 x 8 digits: a convolution, pooling, a linear layer; 1,418 parameters."""
-    keys = jax.random.split(key)
-    return {
-        "convolution": {
-            "kernel": 0.3 * jax.random.normal(keys[0], (3, 3, 1, 8), dtype=jnp.float32),
-            "bias": jnp.zeros(8, dtype=jnp.float32),
-        },
-        "linear": {
-            "kernel": 0.1 * jax.random.normal(keys[1], (128, 10), dtype=jnp.float32),
-            "bias": jnp.zeros(10, dtype=jnp.float32),
-        },
-    }
-
-
-def logits(params, image):
-    convolution = params["convolution"]
-    out = jax.lax.conv_general_dilated(
-        image[None, :, :, None],
-        convolution["kernel"],
-        (1, 1),
-        "SAME",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    )
-    out = jnp.tanh(out + convolution["bias"][None, None, None])
-    out = out.reshape(4, 2, 4, 2, 8).mean(axis=(1, 3)).ravel()
-    return out @ params["linear"]["kernel"] + params["linear"]["bias"]
-
-
-def loss(params, example):
-    image, label = example
-    return -jax.nn.log_softmax(logits(params, image))[label]
-
-
-@pytest.mark.long
-def test_a_network_learns_digits():
-    """Accuracy at (3, 1e-5), 30 steps of 1/8: 6 keys gave .916 +- .005 (global clipping .919 +-
-    .006, per layer with scales in proportion to the thresholds .913 +- .006).
-    """
-    from sklearn.datasets import load_digits
-
-    images, labels = load_digits(return_X_y=True)
-    data = (jnp.asarray(images.reshape(-1, 8, 8) / 16.0, dtype=jnp.float32), jnp.asarray(labels))
-    start = network(KEY)
-    made = dpsgd.plan(
-        dp.Budget(3.0, 1e-5),
-        start,
-        clip=1.0,
-        sampling_prob=0.125,
-        steps=30,
-        dataset_size=1800,
-    )
-    trained = dpsgd.train(
-        loss, start, data, made, optax.sgd(4.0, momentum=0.5), jax.random.key(1), part=256
-    )
-    found = jnp.argmax(jax.vmap(logits, (None, 0))(trained, data[0]), axis=1)
-    assert jnp.mean(found == data[1]) > 0.89
 
 
 def test_bad_input():
