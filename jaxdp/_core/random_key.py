@@ -74,7 +74,7 @@ def kind_of(key: jax.Array) -> str:
     return str(jax.random.key_impl(key))
 
 
-def stored_key(words: jax.Array | np.ndarray, kind: str) -> jax.Array:
+def stored_key(words: Any, kind: str) -> jax.Array:
     """The key of these words, by the name that `kind_of` gave."""
     return jax.random.wrap_key_data(
         words, impl=chacha.IMPLEMENTATION if kind == chacha.NAME else kind

@@ -10,7 +10,6 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import updated, xp
 from jaxdp._core.types import ArrayLike, Lanes, Reals
 from jaxdp._numeric.double_double import dot_up, rounded_up
@@ -187,22 +186,5 @@ def _rough_log_delta(terms: Terms, both: bool, epsilon: ArrayLike) -> Reals:
 
     def stop_when(bounds: LogBounds) -> Any:
         return np.exp(bounds.upper) - np.exp(bounds.lower) < _DELTA_CLOSE
-
-    return log_delta(terms, xp.asarray(epsilon), both, stop_when).upper
-
-
-@in_float64
-def log_delta_for_power(
-    terms: Terms, both: bool, epsilon: ArrayLike, fpr: float, tolerance: float
-) -> Reals:
-    """An upper bound on log delta at concrete epsilons >= 0, for the power e^epsilon fpr + delta.
-
-    The power within `tolerance`, relatively, suffices.
-    """
-    at_rate = np.exp(np.asarray(epsilon)) * fpr
-
-    def stop_when(bounds: LogBounds) -> Any:
-        lower, upper = np.exp(bounds.lower), np.exp(bounds.upper)
-        return upper - lower < tolerance * (upper + at_rate)
 
     return log_delta(terms, xp.asarray(epsilon), both, stop_when).upper

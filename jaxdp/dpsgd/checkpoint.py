@@ -33,8 +33,6 @@ from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.proof.files import read_text
 
 _FORMAT = Format("training by DP-SGD", version=3)
-# What reading a sealed file that this module did not write may raise. derived
-_MALFORMED = (ValueError, KeyError, TypeError, AttributeError)
 # Numbers that a digest copies at a time. chosen: 8 MiB
 _DIGESTED = 2**20
 # Arguments that are compared only where one version of JAX traced both.
@@ -47,13 +45,13 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str] | None, plan: Plan, key: Key | None) -> None:
         """The file is read, if there is one: `key` is the one that it holds, or else a new one."""
         self._path = None if path is None else Path(path)
-        self._plan, self._steps = digest_of(plan, str(jax.tree.structure(plan))), plan.steps
+        self._plan = digest_of(plan, str(jax.tree.structure(plan)))
         self._inputs: Mapping[str, str] = {}
         self._stored = self._read()
         if self._stored is None:
             self.key = secure_key() if key is None else key
             return
-        self.key = self._array(self._stored.get("key"))
+        self.key = _array_of(self._stored["key"])
         if key is not None and _as_json(key) != self._stored["key"]:
             raise ValueError(f"key must be the one that {path} was started with, or None")
 
@@ -67,18 +65,19 @@ class Checkpoint:
         if self._path is None:
             return 0, params, state
         self._inputs = inputs()
-        if self._stored is None:
-            self._begin(params, state)
-        else:
-            self._require_inputs(self._stored.get("inputs"))
+        if self._stored is not None:
+            self._require_inputs(self._stored["inputs"])
+            remove_partials(self._path)
+            return self._restored(self._stored, params, state)
+        try:
+            self.write(0, params, state, replaces=False)
+        except FileExistsError as error:
+            raise ValueError(f"path must be free, another run began at {self._path}") from error
         remove_partials(self._path)
-        return (0, params, state) if self._stored is None else self._restored(params, state)
+        return 0, params, state
 
-    def write(self, done: int, params: Any, state: Any) -> None:
-        """Replace the file by the state after `done` steps."""
-        self._write(done, params, state, replaces=True)
-
-    def _write(self, done: int, params: Any, state: Any, *, replaces: bool) -> None:
+    def write(self, done: int, params: Any, state: Any, *, replaces: bool = True) -> None:
+        """Replace the file by the state after `done` steps; or begin it, at a free path."""
         if self._path is None:
             return
         leaves = [_as_json(leaf) for leaf in jax.tree.leaves((params, state))]
@@ -87,42 +86,25 @@ class Checkpoint:
         # It holds the key of the noise.
         write_atomically(self._path, text, mode=0o600, replaces=replaces)
 
-    def _begin(self, params: Any, state: Any) -> None:
-        """The new file, whose place one run alone may take."""
-        try:
-            self._write(0, params, state, replaces=False)
-        except FileExistsError as error:
-            raise ValueError(f"path must be free, another run began at {self._path}") from error
-
-    def _require_inputs(self, stored: Any) -> None:
-        if not isinstance(stored, dict) or stored.keys() != self._inputs.keys():
-            raise self._malformed("its inputs are not those of a training")
-        is_same_jax = stored.get("jax") == self._inputs.get("jax")
+    def _require_inputs(self, stored: Mapping[str, str]) -> None:
+        is_same_jax = stored["jax"] == self._inputs["jax"]
         for name, digest in self._inputs.items():
-            if name == "jax" or (name in _TRACED and not is_same_jax):
-                continue
-            if stored[name] != digest:
+            is_compared = name != "jax" and (is_same_jax or name not in _TRACED)
+            if is_compared and stored[name] != digest:
                 raise ValueError(f"{name} must be the one that {self._path} was started with")
 
-    def _restored(self, params: Any, state: Any) -> tuple[int, Any, Any]:
+    def _restored(self, stored: dict[str, Any], params: Any, state: Any) -> tuple[int, Any, Any]:
         """Steps, parameters and state from the file, with the shapes and types of the arguments."""
-        stored = self._stored or {}
-        done, found = stored.get("done"), stored.get("leaves")
         leaves, structure = jax.tree.flatten((params, state))
-        if type(done) is not int or not 0 <= done <= self._steps or not isinstance(found, list):
-            raise self._malformed("its number of steps or its arrays are missing")
-        if len(found) != len(leaves):
+        arrays = [_array_of(record) for record in stored["leaves"]]
+        found, expected = (
+            [(x.shape, x.dtype) for x in y] for y in (arrays, map(jnp.asarray, leaves))
+        )
+        if found != expected:
             raise ValueError(
-                f"optimizer must be the one of {self._path}, whose state has other leaves"
+                f"optimizer must be the one of {self._path}, whose state has other arrays"
             )
-        arrays = [self._array(record) for record in found]
-        for array, leaf in zip(arrays, map(jnp.asarray, leaves), strict=True):
-            if (array.shape, array.dtype) != (leaf.shape, leaf.dtype):
-                raise self._malformed(
-                    f"an array of {array.dtype}{list(array.shape)} is where the training has "
-                    f"{leaf.dtype}{list(leaf.shape)}"
-                )
-        return done, *jax.tree.unflatten(structure, arrays)
+        return stored["done"], *jax.tree.unflatten(structure, arrays)
 
     def _read(self) -> dict[str, Any] | None:
         if self._path is None or not self._path.exists():
@@ -133,23 +115,20 @@ class Checkpoint:
                 raise ValueError("it is empty: delete it, if no training began there")
             body = unsealed(_FORMAT, text)
         except ValueError as error:
-            raise self._malformed(error) from error
-        if body.get("plan") != self._plan:
+            raise ValueError(
+                f"path must be a file of train, {self._path} is not: {error}"
+            ) from error
+        if body["plan"] != self._plan:
             raise ValueError(f"path must be of this plan, {self._path} is of another")
         return body
 
-    def _array(self, record: Any) -> jax.Array:
-        """The array that `_as_json` wrote."""
-        try:
-            content = base64.b64decode(record["bytes"], validate=True)
-            flat = np.frombuffer(content, dtype=jnp.dtype(record["dtype"]))
-            array = jnp.asarray(flat.reshape(record["shape"]))
-            return array if record["kind"] is None else stored_key(array, record["kind"])
-        except _MALFORMED as error:
-            raise self._malformed("an array cannot be read") from error
 
-    def _malformed(self, why: object) -> ValueError:
-        return ValueError(f"path must be a file of train, {self._path} is not: {why}")
+def _array_of(record: Mapping[str, Any]) -> jax.Array:
+    """The array that `_as_json` wrote."""
+    content = base64.b64decode(record["bytes"], validate=True)
+    flat = np.frombuffer(content, dtype=jnp.dtype(record["dtype"]))
+    array = jnp.asarray(flat.reshape(record["shape"]))
+    return array if record["kind"] is None else stored_key(array, record["kind"])
 
 
 def _as_json(leaf: Any) -> dict[str, Any]:

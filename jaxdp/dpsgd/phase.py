@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypedDict, cast, final
 
@@ -15,10 +14,10 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import RELATIONS, Relation, Sampling
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
+from jaxdp._numeric.elementary import ULP
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.dpsgd.arguments import with_names
 from jaxdp.dpsgd.shuffling import SHUFFLED, refuse_shuffled
-from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling import SCHEMES
@@ -115,16 +114,10 @@ class Phase:
 
     def release_loss(self, relation: Relation, group_size: int = 1) -> PrivacyLoss:
         """The privacy loss of one release of the scheme."""
-        return privacy_loss(self._release(relation, group_size))
-
-    def zcdp(self, relation: Relation, group_size: int = 1) -> ZCDP:
-        """The zCDP of all steps, as large as without sampling."""
-        return self.sampling.releases(self.steps) * self._release(relation, group_size).zcdp()
-
-    def _release(self, relation: Relation, group_size: int) -> Mechanism:
         checks.one_of("relation", relation, RELATIONS)
         noise, scheme = Gaussian(self.noise_multiplier), self.sampling
-        return Mechanism(noise, 1.0, sampling=scheme, relation=relation, group_size=group_size)
+        mechanism = Mechanism(noise, 1.0, sampling=scheme, relation=relation, group_size=group_size)
+        return privacy_loss(mechanism)
 
     @property
     def shape(self) -> Shape:
@@ -165,10 +158,9 @@ def combined_noise_multiplier(noise_multipliers: Sequence[ArrayLike]) -> Reals:
         raise ValueError("noise_multipliers must hold at least one, got none")
     least = functools.reduce(xp.minimum, scales)
     finite = xp.where(xp.isinf(least), 1.0, least)
-    squares = functools.reduce(operator.add, ((finite / scale) ** 2 for scale in scales))
-    rounding = (4.0 + len(scales)) * xp.finfo(xp.float64).eps
-    combined = finite / xp.sqrt(squares) * (1.0 - (rounding if len(scales) > 1 else 0.0))
-    return xp.where(xp.isinf(least), xp.inf, combined)
+    squares = sum((finite / scale) ** 2 for scale in scales)
+    rounding = (4.0 + len(scales)) * ULP if len(scales) > 1 else 0.0
+    return xp.where(xp.isinf(least), xp.inf, finite / xp.sqrt(squares) * (1.0 - rounding))
 
 
 class Schedule(TypedDict, total=False):
@@ -203,12 +195,6 @@ class Training(NamedTuple):
     def privacy_loss(self) -> PrivacyLoss:
         """The privacy loss of all steps."""
         first, *others = (phase.loss(self.relation, self.group_size) for phase in self.phases)
-        return sum(others, first)
-
-    @property
-    def zcdp(self) -> ZCDP:
-        """The zCDP of all steps."""
-        first, *others = (phase.zcdp(self.relation, self.group_size) for phase in self.phases)
         return sum(others, first)
 
     def scaled(self, factor: Reals) -> Training:

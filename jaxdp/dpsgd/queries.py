@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
+from functools import partial
 from typing import Any, Literal, NamedTuple, Unpack
 
 import jax
@@ -20,7 +19,6 @@ from jaxdp._numeric.search import secants
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.design.calibrate import (
     SLOPE,
-    calibrate,
     calibrate_from,
     least_of_composition,
     straightened,
@@ -29,7 +27,6 @@ from jaxdp.dpsgd.arguments import target_delta, with_names
 from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
 from jaxdp.guarantee.base import Budget, excess_log_delta
 from jaxdp.guarantee.gaussian_dp import largest_gdp
-from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.noise.gaussian import log_delta_of_ratio
 from jaxdp.risk import Advantage, Rate
 
@@ -108,7 +105,6 @@ def noise_multiplier(
     advantage: ArrayLike | None = None,
     tpr: ArrayLike | None = None,
     fpr: ArrayLike | None = None,
-    rho: ArrayLike | None = None,
     **schedule: Unpack[Schedule],
 ) -> Reals:
     """The least noise multiplier of DP-SGD that satisfies a budget or a risk, rounded up.
@@ -118,8 +114,6 @@ def noise_multiplier(
         advantage: in place of epsilon and delta, the largest advantage of a membership test: see
             `risk.Advantage`.
         tpr, fpr: or its largest true-positive rate at a false-positive rate: see `risk.Rate`.
-        rho: or the rho of zero-concentrated privacy (`ZCDP`), which sampling does not lower: its
-            divergences of large orders are as large as without sampling.
         schedule: as in `epsilon`; phases with their noise multipliers.
 
     Returns:
@@ -138,21 +132,17 @@ def noise_multiplier(
     1.4224
     """
     training = training_of(1.0 if schedule.get("phases") is None else None, schedule)
-    given = (x is not None for x in (epsilon, advantage, fpr if tpr is None else tpr, rho))
+    given = (x is not None for x in (epsilon, advantage, fpr if tpr is None else tpr))
     if sum(given) != 1 or (tpr is None) != (fpr is None):
         raise ValueError(
-            "noise_multiplier takes one of epsilon (and delta), advantage, tpr and fpr, or rho"
+            "noise_multiplier takes one of epsilon (and delta), advantage, or tpr and fpr"
         )
     if epsilon is not None:
         return _noise_multiplier(training, Budget(epsilon, target_delta(delta)))
-    if rho is not None:
-        least = calibrate(lambda x: training.scaled(x).zcdp, ZCDP(0.0, rho), **_ENDS)
-        return xp.where(xp.asarray(rho) == xp.inf, 0.0, least)
-    if advantage is not None:
+    if tpr is None or fpr is None:
+        assert advantage is not None
         target = Advantage(advantage)
     else:
-        assert tpr is not None
-        assert fpr is not None
         target = Rate(tpr, fpr)
     return target.solved(lambda budget: _noise_multiplier(training, budget))
 
@@ -319,30 +309,26 @@ def curve(
     phases, relation, group_size = training_of(noise_multiplier, schedule, target)
     if any(np.size(x) != 1 for phase in phases for x in (phase.sampling_prob, phase.steps)):
         raise ValueError("steps and sampling_prob must be one number in each phase of a curve")
-    counts = [float(np.asarray(phase.steps).item()) for phase in phases]
-    starts = np.concatenate([[0.0], np.cumsum(counts)])
-    if starts[-1] == 0:
+    counts = np.array([np.asarray(phase.steps).item() for phase in phases])
+    rates = np.array([np.asarray(phase.sampling_prob).item() for phase in phases])
+    ends = np.cumsum(counts)
+    starts, last = ends - counts, ends[-1]
+    if last == 0:
         raise ValueError("steps must be 1 or more in all, got 0")
-    rates = [float(np.asarray(phase.sampling_prob).item()) for phase in phases]
     if every == "epoch":
-        parts = [_ends(n, q) + start for n, q, start in zip(counts, rates, starts, strict=False)]
-        times = np.unique(np.concatenate([*parts, starts[-1:]]))
+        times = [start + _epochs(*x) for start, *x in zip(starts, counts, rates, strict=True)]
+        times = np.unique(np.concatenate([*times, [last]]))
     else:
-        times = np.arange(checks.positive_integer("every", every), starts[-1], every, dtype=float)
-        times = np.append(times, starts[-1])
-    parts = zip(counts, starts, strict=False)
-    done = [np.clip(times - start, 0.0, count) for count, start in parts]
-    losses = [
-        _loss_after(phase, steps, relation, group_size)
-        for phase, steps in zip(phases, done, strict=True)
-    ]
-    total = functools.reduce(operator.add, losses)
-    epochs = sum(rate * steps for rate, steps in zip(rates, done, strict=True))
-    return Curve(xp.asarray(times), total.epsilon(target[..., None]), xp.asarray(epochs))
+        times = np.arange(checks.positive_integer("every", every), last, every, dtype=float)
+        times = np.append(times, last)
+    done = np.clip(times - starts[:, None], 0.0, counts[:, None])
+    first, *others = map(partial(_loss_after, relation, group_size), phases, done)
+    epsilon = sum(others, first).epsilon(target[..., None])
+    return Curve(xp.asarray(times), epsilon, xp.asarray(rates @ done))
 
 
 def _loss_after(
-    phase: Phase, counts: np.ndarray, relation: Relation, group_size: int
+    relation: Relation, group_size: int, phase: Phase, counts: np.ndarray
 ) -> PrivacyLoss:
     """The loss of the first steps of a phase, with a last axis for their number."""
     scale, *others = jax.tree.leaves(phase)
@@ -351,8 +337,8 @@ def _loss_after(
     return single.sampling.releases(counts) * single.release_loss(relation, group_size)
 
 
-def _ends(count: float, rate: float) -> np.ndarray:
-    """The ends of the whole epochs of one phase."""
+def _epochs(count: float, rate: float) -> np.ndarray:
+    """The steps at which the whole epochs of one phase end."""
     if rate == 0:
         return np.zeros(0)
     epochs = np.arange(1, math.floor(count * rate * (1.0 + 1e-12)) + 1)

@@ -32,18 +32,24 @@ def records_of(data: Any, count: int | None) -> Records:
     stay where they are.
     """
     if callable(data):
-        return _of_function(data, checks.positive_integer("records", count))
+        read, number = _reader(data), checks.positive_integer("records", count)
+        # Of the first record and the number.
+        return Records(number, read, lambda: digest_of(read(np.zeros(1, int)), str(number)))
     found = records_of_tree("data", data)
     if count not in (None, found):
         raise ValueError(f"records must be the {found} of data, or None, got {count}")
     if any(isinstance(leaf, np.memmap) for leaf in jax.tree.leaves(data)):
-        return Records(found, lambda indices: _copied(data, indices), lambda: digest_of(data))
+        return Records(
+            found,
+            lambda indices: jax.tree.map(lambda x: np.asarray(x[indices]), data),
+            lambda: digest_of(data),
+        )
     arrays = on_device(data)
     return Records(found, lambda indices: _rows(arrays, indices), lambda: digest_of(arrays))
 
 
-def _of_function(data: Callable[[np.ndarray], Any], count: int) -> Records:
-    """Records that a function reads; its digest is of the first record and the number."""
+def _reader(data: Callable[[np.ndarray], Any]) -> Callable[[np.ndarray], Any]:
+    """The function, with a check that it returns a row for each index."""
 
     def read(indices: np.ndarray) -> Any:
         examples = data(indices)
@@ -54,12 +60,7 @@ def _of_function(data: Callable[[np.ndarray], Any], count: int) -> Records:
             )
         return examples
 
-    return Records(count, read, lambda: digest_of(read(np.zeros(1, int)), str(count)))
-
-
-def _copied(data: Any, indices: np.ndarray) -> Any:
-    """Rows of arrays on the host, in memory."""
-    return jax.tree.map(lambda x: np.asarray(x[indices]), data)
+    return read
 
 
 @jax.jit

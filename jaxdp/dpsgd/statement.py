@@ -87,19 +87,20 @@ def statement(
     target = target_delta(delta)
     training = training_of(noise_multiplier, schedule, target)
     found = statement_of(training, training.privacy_loss, target)
-    lines = (_proof_of(training.privacy_loss, target),) if proof else ()
-    return found._replace(sentences=(*found.sentences, *lines))
+    if not proof:
+        return found
+    line = _proof_of(training.privacy_loss, found)
+    return found._replace(sentences=(*found.sentences, line))
 
 
-def _proof_of(loss: PrivacyLoss, delta: ArrayLike) -> str:
+def _proof_of(loss: PrivacyLoss, found: Statement) -> str:
     """The verdict of the second program on the numbers that the statement prints."""
     from jaxdp.proof.decision import verify
 
-    numbers = (float(np.asarray(x).item()) for x in (loss.epsilon(delta), delta))
-    epsilon, target = (rounded_up(x, digits) for x, digits in zip(numbers, (4, 6), strict=True))
+    epsilon, target = rounded_up(found.epsilon, 4), rounded_up(found.delta, 6)
     verdict = {True: "Proved", False: "Refuted", None: "Neither proved nor refuted"}
-    found = verify(loss, epsilon, target).proved
-    return f"{verdict[found]} in ball arithmetic: delta({epsilon}) <= {target}."
+    proved = verify(loss, epsilon, target).proved
+    return f"{verdict[proved]} in ball arithmetic: delta({epsilon}) <= {target}."
 
 
 def statement_of(

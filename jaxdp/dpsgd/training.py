@@ -167,14 +167,14 @@ def _run(
 
 def _initial(optimizer: optax.GradientTransformation, params: Any) -> Any:
     """The optimiser's first state; `ValueError` if it would add noise of its own."""
+
+    def is_noise(node: Any) -> bool:
+        return isinstance(node, NoiseState)
+
     state = optimizer.init(params)
-    if any(map(_is_noise, jax.tree.leaves(state, is_leaf=_is_noise))):
+    if any(map(is_noise, jax.tree.leaves(state, is_leaf=is_noise))):
         raise ValueError("optimizer must be without add_noise: train adds the noise of the plan")
     return state
-
-
-def _is_noise(node: Any) -> bool:
-    return isinstance(node, NoiseState)
 
 
 def _check_order(loss: Any, plan: Any, optimizer: Any) -> None:

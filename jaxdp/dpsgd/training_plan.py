@@ -194,41 +194,41 @@ def plan(
     >>> print(f"{plan.noise_multiplier:.4f}")
     1.7406
     """
-    multiplier = _first_multiplier(budget, noise_multiplier)
-    training = training_of(multiplier, _of_the_account(dict(schedule)))
-    _check_choices(allocation, noise, training.relation, release)
+    if (budget is None) == (noise_multiplier is None):
+        raise ValueError("give either budget or noise_multiplier, and None for the other")
+    checks.one_of("allocation", allocation, ALLOCATIONS)
+    training = _training_of(noise_multiplier, noise, dict(schedule))
     training = taking_turns(training, bands, noise)
-    groups = groups_of(params, groups)
-    clips = clips_of(clip, len(groups[1]))
-    records = checks.positive_integer("dataset_size", schedule.get("dataset_size"))
-    made = _uncalibrated(training, records, clips, (*groups, *leaves_of(params)), noise, release)
+    members, sizes = groups_of(params, groups)
+    clips, leaves = clips_of(clip, len(sizes)), (members, sizes, *leaves_of(params))
+    made = _uncalibrated(training, schedule.get("dataset_size"), clips, leaves, noise, release)
     known = checked_quantile(clip_quantile, bands), coefficients(bands, made.expected_batch)
     made = dataclasses.replace(made, clip_quantile=known[0], column=known[1])
     made = made if budget is None else _with_budget(as_budget(budget), made)
     return _with_scales(made, allocation)
 
 
-def _first_multiplier(budget: BudgetLike | None, noise_multiplier: ArrayLike | None) -> ArrayLike:
-    """The noise multiplier, 1 before the calibration for a budget."""
-    if (budget is None) == (noise_multiplier is None):
-        raise ValueError("give either budget or noise_multiplier, and None for the other")
-    return 1.0 if noise_multiplier is None else noise_multiplier
-
-
-def _of_the_account(options: dict[str, Any]) -> dict[str, Any]:
-    """The schedule, without a dataset_size that only divides the sums of a plan."""
-    if any(options.get(name) is not None for name in ("batch_size", "batch_size_limit")):
-        return options
-    return {name: value for name, value in options.items() if name != "dataset_size"}
+def _training_of(
+    noise_multiplier: ArrayLike | None, noise: str, options: dict[str, Any]
+) -> Training:
+    """A training of one phase, without a dataset_size that only divides the sums of a plan."""
+    checks.one_of("noise", noise, FAMILIES)
+    if options.get("phases") is not None:
+        raise ValueError("phases must not be given: a plan has equal steps")
+    if all(options.get(name) is None for name in ("batch_size", "batch_size_limit")):
+        options.pop("dataset_size", None)
+    training = training_of(1.0 if noise_multiplier is None else noise_multiplier, options)
+    checks.one_of("relation", training.relation, WITH_OR_WITHOUT)
+    return training
 
 
 def _uncalibrated(
-    training: Training, records: int, clips: Vector, leaves: Any, family: str, release: str
+    training: Training, records: Any, clips: Vector, leaves: Any, family: str, release: str
 ) -> Plan:
     """The plan of a training of one phase, without scales."""
-    (phase, *others), relation, group_size = training
-    if others:
-        raise ValueError("phases must not be given: a plan has equal steps")
+    records = checks.positive_integer("dataset_size", records)
+    lattice.require(release, scaled(family, 1.0))
+    (phase,), relation, group_size = training
     steps = checks.positive_integer("steps", phase.steps)
     rate = checks.real("sampling_prob", phase.sampling_prob, 0.0, 1.0, open_lower=True)
     arrays = clips, clips, phase.noise_multiplier, phase.sampling, records * rate
@@ -236,13 +236,6 @@ def _uncalibrated(
     return Plan(
         *arrays, members, sizes, shapes, dtypes, steps, family, relation, group_size, release
     )
-
-
-def _check_choices(allocation: str, noise: str, relation: str, release: str) -> None:
-    checks.one_of("allocation", allocation, ALLOCATIONS)
-    checks.one_of("noise", noise, FAMILIES)
-    checks.one_of("relation", relation, WITH_OR_WITHOUT)
-    lattice.require(release, scaled(noise, 1.0))
 
 
 def _unit_scales(clips: Vector, sizes: tuple[int, ...], allocation: str, noise: str) -> Vector:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from typing import Any, NamedTuple
 
 import jax
@@ -25,9 +24,6 @@ from jaxdp.dpsgd.correlated_noise import Memory, no_memory, released
 from jaxdp.dpsgd.training_plan import Plan
 from jaxdp.solvers import lattice
 from jaxdp.solvers.lattice import Added
-
-# Noisy means by identity, while they live: outputs of `add_noise`.
-_NOISY: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def clip_groups(plan: Plan) -> optax.GradientTransformation:
@@ -60,19 +56,18 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
     """
     _require_independent_steps(plan)
 
+    @draws_in_float64(keeps_types=True)
+    def clipped_sum(updates: Any) -> Any:
+        batch = _require_shapes(updates, plan, ("examples",))
+        same_length({name: leaf.shape[0] for name, leaf in batch.items()}, "examples")
+        leaves, structure = jax.tree.flatten(updates)
+        return jax.tree.unflatten(structure, clipped_sums(plan, leaves))
+
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         del params
-        return as_numpy(clipped_sum(plan, updates)), state
+        return as_numpy(clipped_sum(updates)), state
 
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
-
-
-@draws_in_float64(keeps_types=True)
-def clipped_sum(plan: Plan, updates: Any) -> Any:
-    """The sum of the clipped gradients of all examples: float64, whatever the gradients are."""
-    leaves, structure = jax.tree.flatten(updates)
-    _require_shapes(updates, plan, examples=True)
-    return jax.tree.unflatten(structure, clipped_sums(plan, leaves))
 
 
 class NoiseState(NamedTuple):
@@ -101,8 +96,7 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
     The sum is rounded to the lattice of the noise, see `solvers.lattice`; all entries of a step are
     one release. The mean is rounded to the parameters' precision. A plan with `release="float"`
     uses floating-point noise in float64 (in float32 a normal draw ends at 5.4 deviations, which an
-    attacker can see). `ValueError` for other shapes than the parameters' and for the output of
-    another `add_noise`.
+    attacker can see). `ValueError` for other shapes than the parameters'.
 
     >>> import jax
     >>> import jax.numpy as jnp
@@ -128,13 +122,9 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
             )
         leaves = jax.tree.leaves(updates)
         unshared(state.key, leaves, plan)
-        if any(_NOISY.get(id(leaf)) is leaf for leaf in leaves):
-            raise ValueError("updates must be sums of clipped gradients: add_noise is there twice")
-        _require_shapes(updates, plan, examples=False)
+        _require_shapes(updates, plan)
         means, following = noised(plan, leaves, state, plan.steps)
-        noisy = jax.tree.unflatten(jax.tree.structure(updates), means)
-        _NOISY.update({id(leaf): leaf for leaf in jax.tree.leaves(noisy)})
-        return noisy, following
+        return jax.tree.unflatten(jax.tree.structure(updates), means), following
 
     return optax.GradientTransformation(lambda params: first, update)
 
@@ -208,13 +198,10 @@ def _require_independent_steps(plan: Plan) -> None:
         )
 
 
-def _require_shapes(gradients: Any, plan: Plan, *, examples: bool) -> None:
-    """`ValueError` unless shapes match the plan, after an axis of examples if `examples`."""
-    lead = ("examples",) if examples else ()
+def _require_shapes(gradients: Any, plan: Plan, lead: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`require_parameters` of gradients that are not masked."""
     _require_unmasked(gradients, plan)
-    batch = require_parameters("gradients", gradients, plan, lead)
-    if examples:
-        same_length({name: leaf.shape[0] for name, leaf in batch.items()}, "examples")
+    return require_parameters("gradients", gradients, plan, lead)
 
 
 def _require_unmasked(gradients: Any, plan: Plan) -> None:
@@ -250,12 +237,7 @@ def require_parameters(
     for (key, leaf), shape in zip(named.items(), plan.shapes, strict=True):
         found = np.shape(leaf)
         if len(found) != len(lead) + len(shape) or found[len(lead) :] != shape:
-            expected = _shape_text((*lead, *shape))
+            expected = str((*lead, *shape)).replace("'", "")
             owner = ", a gradient an example," if lead else " of its parameter in the plan,"
-            raise ValueError(f"{key} must have shape {expected}{owner} got {_shape_text(found)}")
+            raise ValueError(f"{key} must have shape {expected}{owner} got {found}")
     return named
-
-
-def _shape_text(shape: tuple[int | str, ...]) -> str:
-    """A shape as it is written, the names of axes without quotes."""
-    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"

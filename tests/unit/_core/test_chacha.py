@@ -8,8 +8,9 @@ from compilations import counted
 from references import load
 
 import jaxdp as dp
-from jaxdp._core import chacha
+from jaxdp._core import chacha, random_key
 from jaxdp._core.random_key import is_secure, kind_of, stored_key
+from jaxdp._core.random_key import words_of as words_of_keys
 
 pytestmark = pytest.mark.float64
 
@@ -114,6 +115,8 @@ def test_known_words_are_those_of_the_program_and_compile_nothing():
         np.testing.assert_array_equal(one, other)
     each = [jax.random.bits(k, (2, 9), dtype=jnp.uint64) for k in jax.random.split(key, 2)]
     np.testing.assert_array_equal(two, each)
+    np.testing.assert_array_equal(words_of_keys(random_key.split(key, 6)), traced[2].reshape(6, 8))
+    np.testing.assert_array_equal(words_of_keys(random_key.fold_in(key, 7)), traced[3])
 
 
 def test_few_blocks_and_many_are_mixed_alike():

@@ -75,29 +75,3 @@ def test_allocated_scales_have_the_rho(family):
     np.testing.assert_allclose(scales, equal, rtol=1e-13)
     with pytest.raises(ValueError, match="budget of a laplace must be a Budget, got ZCDP"):
         dp.allocate("laplace", shifts, dp.ZCDP(0.0, RHO))
-
-
-@pytest.mark.parametrize(
-    ("changed", "squares"),
-    [
-        ({}, 1000.0),
-        ({"relation": "replace_one"}, 4000.0),
-        ({"group_size": 3}, 9000.0),
-        ({"sampling": "random_allocation"}, 10.0),
-    ],
-)
-def test_noise_of_a_training_counts_every_step_of_a_record(changed, squares):
-    schedule = {"sampling_prob": 0.01, "steps": 1000} | changed
-    least = float(dp.dpsgd.noise_multiplier(rho=0.5, **schedule))
-    assert np.sqrt(squares) * (1 - 1e-15) <= least <= np.sqrt(squares) * (1 + 1e-12)
-
-
-def test_noise_of_phases_and_of_extreme_rhos():
-    phases = [dp.dpsgd.Phase(s, sampling_prob=0.1, steps=10) for s in (1.0, 2.0)]
-    np.testing.assert_allclose(
-        dp.dpsgd.noise_multiplier(rho=0.5, phases=phases), np.sqrt(12.5), rtol=1e-12
-    )
-    least = dp.dpsgd.noise_multiplier(rho=[np.inf, 0.0], sampling_prob=0.1, steps=10)
-    np.testing.assert_array_equal(least, [0.0, np.inf])
-    with pytest.raises(ValueError, match="tpr and fpr, or rho"):
-        dp.dpsgd.noise_multiplier(1.0, rho=0.5, sampling_prob=0.1, steps=10)

@@ -8,6 +8,8 @@ import pytest
 from scipy import stats
 
 import jaxdp as dp
+from jaxdp._core.random_key import seeded_key
+from jaxdp.sampling.poisson import _mask
 from jaxdp.sampling.truncated import _truncated
 from jaxdp.sampling.without_replacement import _fixed
 
@@ -28,6 +30,16 @@ def test_truncated_batches_are_cut_uniformly():
     counts = np.bincount(indices[mask], minlength=6) / 20_000
     np.testing.assert_allclose(counts, kept / 6, atol=0.02)
     assert np.all(indices[mask.all(axis=1)][:, 0] != indices[mask.all(axis=1)][:, 1])
+
+
+@pytest.mark.float64
+def test_numpy_draws_the_sample_of_the_program():
+    """One step, then several together; and steps that were drawn before."""
+    key = seeded_key(3)
+    draw = S.Poisson(0.3).draw(key, 100)
+    for step in (0, 1, 30, 2):
+        mask = _mask(key, step, np.float64(0.3), 100)
+        np.testing.assert_array_equal(draw(step)[0], np.flatnonzero(np.asarray(mask)))
 
 
 def test_a_limit_above_the_records():
@@ -121,15 +133,8 @@ def quadratic(params, x):
     return jnp.sum((params["w"] - x) ** 2)
 
 
-@pytest.mark.parametrize(
-    "scheme",
-    [
-        pytest.param(S.WithoutReplacement(20, 100), id="fixed"),
-        pytest.param(S.BallsInBins(5, 2), id="bins", marks=pytest.mark.long),
-    ],
-)
-def test_training_runs_what_is_accounted(scheme):
-    params, data = {"w": jnp.zeros(2)}, jnp.ones((100, 2))
+def test_training_runs_what_is_accounted():
+    params, data, scheme = {"w": jnp.zeros(2)}, jnp.ones((100, 2)), S.WithoutReplacement(20, 100)
     plan = dpsgd.plan((8.0, 1e-5), params, clip=1.0, sampling=scheme, steps=10, dataset_size=100)
     assert float(plan.guarantee.epsilon(1e-5)) == pytest.approx(8.0, rel=1e-6)
     assert float(plan.expected_batch) == pytest.approx(20.0)

@@ -200,7 +200,7 @@ plan = dp.dpsgd.plan(
 )
 def loss(params, x):
     return (x @ params["w"] - 1.0) ** 2
-found = dp.dpsgd.train(loss, first, data, plan, optax.sgd(0.1), progress=False)
+found = dp.dpsgd.train(loss, first, data, plan, optax.sgd(0.1), jax.random.key(0))
 assert np.isfinite(found["w"]).all()
 print(next(x.split()[1] for x in open("/proc/self/status") if x.startswith("VmHWM")))
 """

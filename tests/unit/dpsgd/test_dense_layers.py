@@ -160,9 +160,7 @@ def test_outer_products_are_within_their_threshold():
         (1e300, 1e300, 0.0),
         (np.inf, 0.0, 0.0),
         (np.nan, 1.0, 0.0),
-        (1.0, np.inf, 0.0),
         (0.0, np.inf, 0.0),
-        (0.0, 5.0, 0.0),
     ],
 )
 def test_extreme_factors(column, row, norm):

@@ -1,8 +1,7 @@
-"""DP-SGD in one call against the direct composition and dp_accounting."""
+"""DP-SGD in one call against the direct composition."""
 
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -26,23 +25,8 @@ def test_both_languages_are_the_direct_composition():
     same = dp.dpsgd.epsilon(1.1, 1e-5, sampling_prob=256 / 60_000, epochs=15)
     assert same == expected
     assert dp.dpsgd.delta(1.1, 2.0, **MNIST) == direct(1.1, 256 / 60_000, 3516).delta(2.0)
-
-
-@pytest.mark.long
-def test_the_relation_is_passed_on():
-    replaced = dp.dpsgd.epsilon(1.1, 1e-5, **MNIST, relation="replace_one")
-    assert replaced == direct(1.1, 256 / 60_000, 3516, "replace_one").epsilon(1e-5)
-    assert replaced > dp.dpsgd.epsilon(1.1, 1e-5, **MNIST)
-
-
-def test_agrees_with_dp_accounting():
-    """Above its own value, which is pessimistic, by no more than its grid of 1e-4."""
-    package = pytest.importorskip("dp_accounting")
-    pld = pytest.importorskip("dp_accounting.pld")
-    event = package.PoissonSampledDpEvent(0.01, package.GaussianDpEvent(1.0))
-    theirs = pld.PLDAccountant().compose(event, 1000)
-    mine = float(dp.dpsgd.epsilon(1.0, 1e-6, **SHORT))
-    assert -3e-3 < mine - theirs.get_epsilon(1e-6) < 1e-6
+    removed = dp.dpsgd.epsilon(1.1, 1e-5, **MNIST, relation="remove")
+    assert removed == direct(1.1, 256 / 60_000, 3516, "remove").epsilon(1e-5)
 
 
 def test_batches_broadcast():
@@ -111,7 +95,6 @@ def test_curve():
     ("arguments", "why"),
     [
         ({"steps": 10}, "give either dataset_size and batch_size or sampling_prob"),
-        ({"dataset_size": 10, "steps": 10}, "give either dataset_size and batch_size"),
         ({**SHORT, "dataset_size": 10, "batch_size": 1}, "give either dataset_size"),
         ({"sampling_prob": 0.1}, "give either epochs or steps"),
         ({**SHORT, "epochs": 1}, "give either epochs or steps"),
@@ -175,17 +158,3 @@ def test_statement_says_the_numbers_rounded_up():
     nothing = dp.dpsgd.statement(1.0, 0.0, **SHORT)
     assert (nothing.epsilon, nothing.delta, nothing.mu) == (math.inf, 0.0, None)
     assert "Guarantee: none" in str(nothing)
-
-
-@pytest.mark.long
-def test_far_too_much_noise_is_seen_under_jit():
-    """There delta is below e^-100, which the search for the least noise looks at first."""
-
-    def log_delta(scale):
-        return (
-            100.0 * dp.privacy_loss(dp.Mechanism(dp.Gaussian(scale), 1.0, 0.01, "remove"))
-        ).log_delta(1.0)
-
-    found = np.asarray(jax.jit(log_delta)(jnp.array([1.0, 14.6, 1e3, 1e6, 1e9])))
-    assert np.all(found[1:] < -90)
-    assert np.all(np.isfinite(found))
