@@ -34,11 +34,6 @@ class SparseDesign(NamedTuple):
         return len(self.starts) - 1, self.records
 
     @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return 2
-
-    @property
     def dtype(self) -> Any:
         """The type of the values."""
         return self.values.dtype

@@ -41,9 +41,8 @@ from jaxdp.guarantee.base import Budget, BudgetLike, as_budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.solvers.covariance import shortened
-from jaxdp.solvers.padding import padded
 from jaxdp.solvers.penalties import L2
-from jaxdp.solvers.problems import Problem
+from jaxdp.solvers.problems import Problem, padded
 
 # Share of delta for the distance of the chain from its limit. chosen: steps grow with its logarithm
 _SHARE = 1e-3

@@ -35,9 +35,8 @@ from jaxdp.solvers.coordinate_descent import host
 from jaxdp.solvers.coordinate_descent.greedy import GreedyPlan, descend
 from jaxdp.solvers.coordinate_descent.plan import Plan
 from jaxdp.solvers.lattice import Added
-from jaxdp.solvers.padding import BLOCK, padded
 from jaxdp.solvers.penalties import Penalty
-from jaxdp.solvers.problems import Problem
+from jaxdp.solvers.problems import BLOCK, Problem, padded
 
 
 class NotPrivateTrace(NamedTuple):

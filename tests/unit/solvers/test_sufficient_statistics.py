@@ -9,7 +9,6 @@ from sklearn.linear_model import Lasso
 
 import jaxdp as dp
 from benchmarks.reproductions import sufficient_statistics
-from benchmarks.reproductions.ssp_lasso import SSPLasso
 from jaxdp.solvers import covariance
 
 pytestmark = pytest.mark.filterwarnings("ignore::jaxdp.estimators.FixedRandomStateWarning")
@@ -55,18 +54,3 @@ def test_the_noise_covers_the_moment_and_its_rounding(records):
     # The two sums of n squares round apart by n^2 ulp of one at most.
     rounding = records**2 * 2.0**-52
     assert 1.0 + rounding < float(made.scales[1]) / exact < 1.0 + 1.001 * rounding + 1e-12
-
-
-def test_the_estimator():
-    features, targets = regression(20_000)
-    model = SSPLasso(epsilon=1.0, delta=1e-6, row_bound=2.0, alpha=1e-3, random_state=0)
-    model.fit(features, targets)
-    np.testing.assert_allclose(model.coef_, [1.0, 0.0, -0.5], atol=0.05)
-    assert isinstance(model.guarantee_.exact, dp.GDP)
-    assert float(model.guarantee_.delta(1.0)) <= 1e-6
-    assert model.score(features, targets) > 0.95
-    bad = SSPLasso(epsilon=1.0, delta=0.0, row_bound=2.0)
-    with pytest.raises(ValueError, match="budget must be one"):
-        bad.fit(features, targets)
-    with pytest.raises(ValueError, match="row_bound"):
-        SSPLasso(epsilon=1.0, delta=1e-6, row_bound=-1.0).fit(features, targets)
