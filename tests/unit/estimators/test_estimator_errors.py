@@ -46,12 +46,8 @@ def test_bad_records():
     features, targets = regression(50)
     labels = (targets > 0).astype(int)
     model = dp.DPLogisticRegression(**UNIT, classes=(0, 1))
-    with pytest.raises(ValueError, match=r"targets must be the classes \[0 1\], and some are not"):
-        model.fit(features, np.append(labels[:-1], 2))
     # Both labels are public: it does not matter whether both occur.
     assert model.fit(features, np.zeros(50, dtype=int)).classes_.tolist() == [0, 1]
-    with pytest.raises(ValueError, match="one class"):
-        dp.DPLogisticRegression(**UNIT).fit(features, np.zeros(50))
     with pytest.raises(ValueError, match="y must hold labels of classes"):
         dp.DPLogisticRegression(**UNIT, classes=(1, 2, 3)).fit(features, labels)
     features[3, 1] = np.nan
