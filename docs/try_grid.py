@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import jaxdp as dp
-from jaxdp.explore import BATCHES, EPOCHS, NOISES, RECORDS, SCALES, SENSITIVITIES
+from jaxdp.explore import BATCHES, EPOCHS, NOISES, RECORDS
 
 # Least stored number and ratio of neighbouring ones. chosen: two characters a number, 0.2 %
 LEAST, RATIO = 1e-3, 1.002
@@ -24,6 +24,9 @@ DIGITS = "".join(chr(c) for c in range(35, 126) if chr(c) not in "'\\`<&")
 ESCAPE = "~"
 DELTAS = [0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8]
 
+# Positions of the sliders of one answer. chosen: usual settings
+SCALES = [float(f"{m}e{k}") for k in (-1, 0, 1, 2) for m in (1, 1.5, 2, 3, 4, 5, 7)] + [1000.0]
+SENSITIVITIES = [float(f"{m}e{k}") for k in (-1, 0, 1) for m in (1, 2, 3, 5)] + [100.0]
 # Of the positions of the sliders: 2^m / 1000, and 1, is every batch over every number of records.
 RATES = [2.0**m / 1000 for m in range(-9, 10)] + [1.0]
 KINDS = {"gaussian": dp.Gaussian, "laplace": dp.Laplace}

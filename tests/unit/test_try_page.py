@@ -76,7 +76,7 @@ def steps_of(epochs, rate):
 
 
 def test_a_notebook_has_the_same_positions(grid):
-    for name in ("noises", "batches", "records", "epochs", "scales", "sensitivities"):
+    for name in ("noises", "batches", "records", "epochs"):
         assert grid[name] == getattr(dp.explore, name.upper())
     (deltas,) = re.findall(r"SHOWN_DELTAS = (.*);", (DOCS / "try.js").read_text())
     assert json.loads(deltas) == dp.explore.DELTAS
