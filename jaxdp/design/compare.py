@@ -143,10 +143,12 @@ def _usable(sensitivity: Reals | JointSensitivity, count: ArrayLike) -> list[str
 def _row(
     family: Family, noise: Noise, budget: Budget, sensitivity: Reals | JointSensitivity
 ) -> Row:
-    variance, move, guarantee = float(noise.variance()), sensitivity, "exact"
+    variance, guarantee = float(noise.variance()), "exact"
     if isinstance(sensitivity, JointSensitivity):
         move = sensitivity.tightened().linf
         guarantee = "exact" if family == "gaussian" else "dominated"
+    else:
+        move = sensitivity
     bound = float(lower_bound(ApproxDP(budget.epsilon, budget.delta), move))
     return Row(
         name_of(family),
