@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
+from jaxdp._core.compilation import jitted
 from jaxdp._core.files import Format, Saved, sealed, unsealed
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import picked, xp
@@ -22,19 +23,30 @@ from jaxdp.accountant import evaluate
 from jaxdp.accountant.bounds import LogBounds, exp_down
 from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
-from jaxdp.composition.pairs import pairs_of
 from jaxdp.composition.stored import from_plain, to_plain
+from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair, is_symmetric
-from jaxdp.dominating_pair.finite import finite_pair, pair_of_log_masses
+from jaxdp.dominating_pair.finite import (
+    adds_histogram,
+    finite_pair,
+    pair_of_log_masses,
+    with_worst_shifts,
+)
+from jaxdp.dominating_pair.known_guarantee import BoundedRange, Response
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Guarantee, is_no_release, require_both_directions
-from jaxdp.guarantee.pure import PureDP
+from jaxdp.guarantee.gaussian_dp import GDP
+from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.mechanism import Mechanism
-from jaxdp.noise.base import exp_up
+from jaxdp.noise.base import Noise, exp_up
+from jaxdp.noise.gaussian import Gaussian
+from jaxdp.noise.nodes import expanded
 from jaxdp.proof.schema import require_keys
+from jaxdp.sampling.base import Pairs
 
 # What a stored loss says that it is.
 _FORMAT = Format("jaxdp-privacy-loss")
+_expanded = jitted(expanded)
 
 
 @final
@@ -328,7 +340,7 @@ def privacy_loss(
     >>> print(f"{(100 * loss).epsilon(1e-5):.4f}")
     4.3772
     """
-    pairs, own_relation = pairs_of(mechanism)
+    pairs, own_relation = _pairs_of(mechanism)
     if relation is not None:
         checks.one_of("relation", relation, RELATIONS)
         if not isinstance(mechanism, DominatingPair):
@@ -340,3 +352,50 @@ def privacy_loss(
     one: Any = np.ones(1)  # of NumPy: JAX would trace a known count inside a trace
     terms = tuple(Term(pair, one * count) for pair, count in pairs)
     return PrivacyLoss(merged(terms), own_relation)
+
+
+def _pairs_of(
+    release: Mechanism | Guarantee | ExponentialMechanism | DominatingPair,
+) -> tuple[Pairs, Relation | None]:
+    """The dominating pairs that compose a release, with counts, and its relation.
+
+    Every array of a pair has a last axis of 1, along which releases compose.
+    """
+    one: Any = _expanded(release)
+    if isinstance(one, Mechanism):
+        return tuple((_composable(pair), count) for pair, count in one.pairs()), one.relation
+    pair = one if isinstance(one, DominatingPair) else _worst_of(one)
+    return ((pair, 1),), None
+
+
+def _composable(pair: DominatingPair) -> DominatingPair:
+    """The pair, with the worst of all shifts of each histogram."""
+    found = with_worst_shifts(pair)
+    if any(map(adds_histogram, jax.tree.leaves(found, is_leaf=adds_histogram))):
+        raise ValueError(
+            "the width and the sensitivity of a Histogram must be one concrete number each: "
+            "compose its releases by n * loss and a + b"
+        )
+    return found
+
+
+def _worst_of(guarantee: Guarantee | ExponentialMechanism) -> DominatingPair:
+    """The pair of the worst mechanism that satisfies a guarantee."""
+    if isinstance(guarantee, GDP):
+        return Additive(Gaussian(1.0), guarantee.mu)
+    if isinstance(guarantee, PureDP):
+        return Response(guarantee.epsilon_bound, 0.0)
+    if isinstance(guarantee, ApproxDP):
+        return Response(guarantee.epsilon_bound, guarantee.delta_bound)
+    if isinstance(guarantee, ExponentialMechanism):
+        return BoundedRange(guarantee.epsilon_bound)
+    name = type(guarantee).__name__
+    hint = ""
+    if isinstance(guarantee, Noise):
+        hint = f": write dp.Mechanism({name}(...), sensitivity)"
+    elif hasattr(guarantee, "log_delta"):
+        hint = ": compose it by + and * as it is"
+    raise TypeError(
+        "mechanism must be a Mechanism, an ExponentialMechanism, a PureDP, ApproxDP or GDP, or a "
+        f"dominating pair, got {name}{hint}"
+    )
