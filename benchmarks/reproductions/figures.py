@@ -28,8 +28,8 @@ from benchmarks.reproductions.figure_parts import (
     panels,
     stored,
 )
+from benchmarks.reproductions.profiles import sensitivity_profile
 from jaxdp import demo
-from jaxdp.design.sensitivity import sensitivity_profile
 
 # Dimensions of the i.n.i.d. paper's figures, as far as its largest crossing was searched.
 COUNTS = np.arange(2, 41)

@@ -21,7 +21,7 @@ from benchmarks.reproductions.flipped_huber_conditions import (
     fit_by_condition,
     sufficient_log_delta,
 )
-from jaxdp.design.sensitivity import sensitivity_profile
+from benchmarks.reproductions.profiles import sensitivity_profile
 
 STORE = RESULTS / "noises_reproduced.json"
 DELTA = 1e-6

@@ -19,8 +19,8 @@ from scipy import optimize
 import jaxdp as dp
 from benchmarks.reproductions.flipped_huber_conditions import fit_by_condition
 from benchmarks.reproductions.noises import DELTA, EPSILONS, FAMILIES, STORE, save
+from benchmarks.reproductions.profiles import sensitivity_profile
 from jaxdp.design.families import MEMBERS
-from jaxdp.design.sensitivity import sensitivity_profile
 
 DELTAS = (1e-3, 1e-9, 1e-12)
 ASYMMETRIC = [(20, e, d) for e in (1.0, 5.0) for d in DELTAS]

@@ -8,43 +8,7 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
-from jaxdp._core.types import ArrayLike, Reals, Vector
-
-# Names, see `sensitivity_profile`.
-PROFILES = ("uniform", "linear", "quadratic", "exponential", "one_hot")
-
-
-def sensitivity_profile(name: str, count: int, norm: ArrayLike | None = None) -> Vector:
-    """Sensitivities of the coordinates of a query, as unequal as a named profile says.
-
-    Args:
-        name: "uniform", "linear", "quadratic", "exponential" or "one_hot": 1, i, i^2, exp(-i) or
-            (1, 0, ...), i = 1..count.
-        count: how many coordinates, at least 1.
-        norm: Euclidean norm that they are scaled to; not scaled if None.
-
-    Returns:
-        The sensitivities, (count,).
-
-    Source: Muthukrishnan & Kalyani, section V; the base of its exponential profile is taken as e.
-
-    >>> from jaxdp.design.sensitivity import sensitivity_profile
-    >>> print(sensitivity_profile("linear", 4))
-    [1. 2. 3. 4.]
-    """
-    checks.one_of("name", name, PROFILES)
-    count = checks.positive_integer("count", count)
-    index = xp.arange(1.0, count + 1.0)
-    profile = {
-        "uniform": xp.ones_like(index),
-        "linear": index,
-        "quadratic": index**2,
-        "exponential": xp.exp(-index),
-        "one_hot": xp.where(index == 1.0, 1.0, 0.0),
-    }[name]
-    if norm is None:
-        return profile
-    return profile * (checks.nonnegative("norm", norm) / xp.linalg.norm(profile))
+from jaxdp._core.types import ArrayLike, Reals
 
 
 @final

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 
 import jaxdp as dp
-from jaxdp.design.sensitivity import sensitivity_profile
 from jaxdp.solvers.problems import Smoothness
 
 KEY = jax.random.key(0)
@@ -80,8 +79,6 @@ def design_rows() -> list[Row]:
         row("expected_error", lambda s, level: dp.expected_error(dp.Laplace(s), level),
             "scale:scale level:share"),
         row("optimal.staircase_split", dp.optimal.staircase_split, "epsilon:moderate"),
-        row("sensitivity_profile", lambda n: sensitivity_profile("linear", n), "count:size",
-            has_shapes=False),
         row("allocation_error", lambda s: dp.allocation_error("laplace", s), "scales:vector",
             has_shapes=False),
         row("allocate", lambda s, e, d: dp.allocate("gaussian", s, (e, d)),

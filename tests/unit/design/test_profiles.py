@@ -4,16 +4,7 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.design.sensitivity import PROFILES, sensitivity_profile
-
-
-def test_profiles():
-    for name in PROFILES:
-        profile = sensitivity_profile(name, 7, norm=3.0)
-        assert profile.shape == (7,)
-        np.testing.assert_allclose(np.linalg.norm(profile), 3.0, rtol=1e-15)
-    np.testing.assert_array_equal(sensitivity_profile("quadratic", 3), [1, 4, 9])
-    np.testing.assert_array_equal(sensitivity_profile("one_hot", 3), [1, 0, 0])
+from benchmarks.reproductions.profiles import sensitivity_profile
 
 
 @pytest.mark.parametrize(
@@ -54,10 +45,3 @@ def test_the_dimension_at_which_laplace_loses_to_gaussian(name, last):
         wins.append(bool(laplace < gaussian))
     expected_wins = [count <= (last or 25) for count in range(1, 26)]
     assert wins == expected_wins
-
-
-def test_bad_input():
-    with pytest.raises(ValueError, match="name"):
-        sensitivity_profile("cubic", 3)
-    with pytest.raises(ValueError, match="count"):
-        sensitivity_profile("linear", 0)
