@@ -36,9 +36,6 @@ _MOST_TRIES = 64  # points tried for the results' names. chosen: a moment of wor
 _MOST_REASONS = 100  # failures whose reason is stored. chosen: the others are NaN
 _AHEAD = 64  # blocks that are begun or wait to be written. chosen: 32 MB a variable
 _VERSIONS = __version__, jax.__version__, np.__version__  # which decide about the last digits
-# Units of known quantities, for the labels of plots. Plain numbers have none.
-_UNITS = {"epsilon": "nats", "log_delta": "nats"}
-_UNITS |= dict.fromkeys(("scale", "sensitivity"), "units of the query")
 
 Columns = dict[str, np.ndarray]
 Part = tuple[slice, ...]  # of the grid: a block of it
@@ -355,7 +352,6 @@ def _create(
             shape=grid.shape if axis is None else axis.shape,
             chunks=grid.block if axis is None else axis.shape,
             dimension_names=tuple(grid.values) if axis is None else (name,),
-            attributes=_labels(name),
             dtype=dtype,
             fill_value=NOT_DONE if name == STATUS else np.nan,
             # In full, as the same chunks are written by later versions of Zarr.
@@ -368,15 +364,6 @@ def _create(
                 zarr.codecs.Crc32cCodec(),
             ),
         )
-
-
-def _labels(name: str) -> dict[str, Any]:
-    """Long name and unit of an axis or a result, for the labels of plots."""
-    if name == STATUS:
-        flags = [NOT_DONE, DONE, FAILED]
-        return {"flag_values": flags, "flag_meanings": "not_done done failed"}
-    units = {"units": _UNITS[name]} if name in _UNITS else {}
-    return {"long_name": name.replace("_", " "), **units}
 
 
 def _fingerprint(function: Callable[..., Any], grid: _Grid) -> str:
