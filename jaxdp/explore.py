@@ -81,7 +81,7 @@ def training() -> Any:
 
 
 def _answer(
-    noise: float, batch: int, records: int, epochs: int, delta: float, wanted: float
+    noise: float, batch: int, records: int, epochs: int, delta: float, wanted: int | float
 ) -> str:
     """Risks and noise in words, and the lines of Python."""
     sizes: Any = {"dataset_size": records, "batch_size": batch, "epochs": epochs}

@@ -252,7 +252,8 @@ def labelled(ax: Any, x: str, y: str, title: str, heading: str) -> Any:
 
 def whole_ticks(ax: Any) -> None:
     """Put ticks at whole passes or steps only: no label between two."""
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ticker = checks.extra("matplotlib.ticker", "plot")
+    ax.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
 
 
 def check_mapping(name: str, entries: object, what: str) -> None:

@@ -341,7 +341,8 @@ def _create(
 ) -> None:
     """A Zarr group with the axes, and with arrays of results that have no chunk yet."""
     zarr, names = checks.extra("zarr", "sweep"), _names(function, grid)
-    own_name = getattr(function, "__qualname__", type(function).__name__)
+    inner = function.func if isinstance(function, functools.partial) else function
+    own_name = getattr(inner, "__qualname__", type(inner).__name__)
     attributes = {**attributes, "function": own_name, "precision": "float64", "failures": ""}
     group = zarr.create_group(store=store, attributes=attributes)
     for name in (*grid.values, *names, STATUS):
