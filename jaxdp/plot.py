@@ -15,7 +15,6 @@ from jaxdp import risk
 from jaxdp._core import checks
 from jaxdp._core.types import ArrayLike
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
-from jaxdp.dpsgd.queries import Curve
 from jaxdp.guarantee.base import require_profile
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.base import Noise
@@ -76,18 +75,14 @@ def profile(
 
 
 def epsilon_by_step(
-    steps: Mapping[str, Mechanism | PrivacyLoss | Curve],
-    count: int | None = None,
-    delta: float | None = None,
-    *,
-    ax: Any = None,
+    steps: Mapping[str, Mechanism | PrivacyLoss], count: int, delta: float, *, ax: Any = None
 ) -> Any:
-    """Plot epsilon after each step of a training, at one delta, or curves against epochs.
+    """Plot epsilon after each step of a training, at one delta.
 
     Args:
-        steps: labels and trainings, each given by one of its steps, or all by a `dpsgd.Curve`.
-        count: number of steps; without curves.
-        delta: a probability; that of the curves is only named.
+        steps: labels and trainings, each given by one of its steps.
+        count: number of steps.
+        delta: a probability.
         ax: axes to draw on; None: a new figure.
 
     Returns:
@@ -98,31 +93,17 @@ def epsilon_by_step(
     >>> axes = dp.plot.epsilon_by_step({"every record": step}, 5, 1e-5)
     >>> axes.get_xlabel()
     'steps'
-    >>> curve = dp.dpsgd.curve(1.0, 1e-6, sampling_prob=0.01, steps=1000)
-    >>> dp.plot.epsilon_by_step({"DP-SGD": curve}, delta=1e-6).get_xlabel()
-    'epochs'
     """
     check_mapping("steps", steps, "step")
-    curves = {label: step for label, step in steps.items() if isinstance(step, Curve)}
-    releases = {label: step for label, step in steps.items() if not isinstance(step, Curve)}
-    y = r"$\varepsilon$" if delta is None else rf"$\varepsilon$ at $\delta = {delta:g}$"
-    if curves:
-        if releases or count is not None:
-            raise ValueError("steps must be curves alone, without count, or none of them a curve")
-        ax = axes_of(ax)
-        for label, curve in curves.items():
-            ax.plot(np.asarray(curve.epochs), np.asarray(curve.epsilon), label=label)
-        return labelled(ax, "epochs", y, "Epsilon of a training", "training")
-    if count is None or delta is None:
-        raise ValueError(f"count and delta must be given with steps, got {count} and {delta}")
     checks.whole("count", count, 1.0)
     ax = axes_of(ax)
     # Epsilon grows like a root at first, so most of the steps are early ones.
     at = np.unique(np.round(1 + (count - 1) * np.linspace(0.0, 1.0, min(count, _STEPS)) ** 2))
-    for label, step in releases.items():
+    for label, step in steps.items():
         loss = step if isinstance(step, PrivacyLoss) else privacy_loss(step)
         ax.plot(at, np.asarray((at * loss).epsilon(delta)), label=label)
     whole_ticks(ax)
+    y = rf"$\varepsilon$ at $\delta = {delta:g}$"
     return labelled(ax, "steps", y, "Epsilon of a training", "training")
 
 
@@ -262,12 +243,11 @@ def check_mapping(name: str, entries: object, what: str) -> None:
     if not isinstance(entries, Mapping) or not entries:
         raise ValueError(f"{form}, got {entries!r}")
     for label, entry in entries.items():
-        if what in ("mechanism", "step") and not isinstance(entry, PrivacyLoss | Curve):
+        if what in ("mechanism", "step") and not isinstance(entry, PrivacyLoss):
             require_profile(f"{name}[{label!r}]", entry)
         if what == "noise" and not isinstance(entry, Noise):
             raise ValueError(f"{form}, got {entry!r} for {label!r}")
-        leaves = jax.tree.leaves(entry[1][..., 0] if isinstance(entry, Curve) else entry)
-        shapes = (np.shape(leaf) for leaf in leaves if hasattr(leaf, "shape"))
+        shapes = (np.shape(leaf) for leaf in jax.tree.leaves(entry) if hasattr(leaf, "shape"))
         shape = getattr(entry, "shape", None)
         shape = np.broadcast_shapes(*shapes) if shape is None else shape
         if what != "curve" and shape != ():

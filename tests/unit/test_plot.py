@@ -6,7 +6,6 @@ import pytest
 from scipy import stats
 
 import jaxdp as dp
-from jaxdp.dpsgd.queries import Curve
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -120,17 +119,6 @@ def test_noise_on_the_integers_has_its_probabilities():
     ax = dp.plot.density({"a": dp.DiscreteGaussian(1e6), "b": dp.Laplace(1e6)})
     assert np.all(ax.lines[0].get_ydata() > 0)
     assert ax.get_ylabel() == "density or probability $p(x)$"
-
-
-def test_a_curve_is_drawn_against_epochs():
-    curve = Curve(np.array([50.0, 100.0]), np.array([1.0, 1.5]), np.array([0.5, 1.0]))
-    ax = dp.plot.epsilon_by_step({"a": curve, "b": curve}, delta=1e-6)
-    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0.5, 1.0], [1.0, 1.5]])
-    assert ax.get_xlabel() == "epochs"
-    several = curve._replace(epsilon=np.ones((3, 2)))
-    for bad in ({"a": curve, "b": STEP}, {"a": several}, {"a": STEP}):
-        with pytest.raises(ValueError, match=r"curves alone|a batch of shape|count and delta"):
-            dp.plot.epsilon_by_step(bad)
 
 
 @pytest.mark.parametrize(
