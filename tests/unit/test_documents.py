@@ -128,8 +128,15 @@ def shown(path, notebook):
     return found
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+# Takes 5 CPU seconds; the others take a minute each.
+QUICK = "choosing_a_noise"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(x, marks=() if x.stem == QUICK else pytest.mark.long) for x in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_it_runs(path):
     notebook = nbformat.read(path, as_version=4)
