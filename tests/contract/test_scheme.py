@@ -242,21 +242,3 @@ def test_a_sweep_is_its_single_calls(name):
     alone = [[float(function(s, v)) for v in values] for s in NOISE]
     np.testing.assert_allclose(found, alone, rtol=1e-8)
     assert np.all(np.diff(alone, axis=0) < 0), alone
-
-
-CALIBRATED = {
-    "truncated": lambda s: 200 * released(S.TruncatedPoisson(0.02, 26, 1000))(s),
-    "without_replacement": lambda s: 200 * released(S.WithoutReplacement(20, 1000))(s),
-    "random_allocation": lambda s: 5 * released(S.RandomAllocation(10))(s),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", CALIBRATED)
-def test_calibrated_noise_keeps_the_budget_and_no_less_does(name):
-    build, epsilon, delta = CALIBRATED[name], np.array([1.0, 3.0]), 1e-6
-    least = dp.calibrate(build, dp.Budget(epsilon, delta))
-    assert np.all(np.asarray(build(least).delta(epsilon)) <= delta)
-    assert np.all(np.asarray(build(least * (1.0 - 1e-6)).delta(epsilon)) > delta)
-    alone = [float(dp.calibrate(build, dp.Budget(e, delta))) for e in epsilon]
-    np.testing.assert_allclose(least, alone, rtol=1e-8)

@@ -1,7 +1,6 @@
 """The conformance suite: its brackets, jaxdp's answers inside them, and an accountant too low."""
 
 import json
-import math
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from benchmarks.conformance import proved
 from benchmarks.conformance.__main__ import PLACE, QUESTIONS, judged
 from benchmarks.conformance.adapters import jaxdp_loss
-from benchmarks.conformance.second import Second
 from benchmarks.conformance.settings import settings
 
 TRUTHS = {s["id"]: s for s in json.loads(PLACE.read_text())["settings"]}
@@ -40,17 +38,6 @@ def test_jaxdp_answers_from_above(name):
     epsilon = float(jaxdp_loss(setting).epsilon(setting["delta"]))
     low, high = setting["epsilon_at_delta"]["bracket"]
     assert low <= epsilon <= high * (1 + 1e-3)
-
-
-def test_the_second_computation_is_the_closed_form():
-    one = {"noise": "laplace", "scale": 2.0, "count": 1}
-    low, high = Second({"relation": "add_remove", "releases": [one]}).delta_bracket(0.2)
-    np.testing.assert_allclose([low, high], -math.expm1((0.2 - 0.5) / 2), rtol=1.1e-8)
-    gaussian = {"noise": "gaussian", "scale": 2.0, "count": 4}
-    setting = {"relation": "add_remove", "releases": [gaussian]}
-    low, high = Second(setting).delta_bracket(1.0)
-    truth = 0.12693673750664395
-    assert low < truth < high < low * (1 + 2.1e-8)
 
 
 def test_an_accountant_below_the_truth_is_found():
