@@ -49,9 +49,8 @@ def allocate_exact(
     The relative scales are (l_j^k / w_j)^(1 / (power + k)), w_j the weight times E|T_j|^power: the
     closed forms of `allocate` are k = 1, the Laplace's, and k = 2, the Gaussian's. For each of four
     k `calibrate` finds the common factor under exact composition, from the safe side; the k of the
-    least error is taken. The error was at most 3e-3 of itself above that of scales found by
-    gradient, for 20 Laplace, Subbotin and offset Gaussian coordinates of three profiles. More than
-    one budget or power: `ValueError`.
+    least error is taken. It was at most 3e-3 above that of scales found by gradient (20 coordinates
+    of Laplace, Subbotin and offset Gaussian noise). More than one budget or power: `ValueError`.
 
     >>> import jaxdp as dp
     >>> print(dp.allocate_exact(dp.Gaussian(1.0), [1.0, 4.0], (1.0, 1e-5)).round(3))
