@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import warnings
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp.estimators.base import estimator
+from jaxdp.estimators.base import NotPrivateWarning, composed, estimator
 from jaxdp.estimators.bounds import clip_to_bounds, public_bounds
 from jaxdp.estimators.linear import SOLVERS, LinearModel, one_or_all, raw
+from jaxdp.guarantee.drawn import Drawn
 from jaxdp.solvers import moments
 from jaxdp.solvers.measured import Bounded
 from jaxdp.solvers.penalties import L1, L2, ElasticNet, Penalty
 
 _base = checks.extra("sklearn.base", "learn")
+
+
+class EpsilonPath(NamedTuple):
+    """Coefficients (epsilons, seeds, p), intercepts (epsilons, seeds), and the cost of all fits."""
+
+    coef: np.ndarray
+    intercept: np.ndarray
+    guarantee: Drawn
 
 
 @estimator
@@ -114,6 +124,36 @@ class DPLinearRegression(_base.RegressorMixin, LinearModel):
             found.append([one_or_all(x) for x in zip(*each, strict=True)])
         weights, constants = zip(*found, strict=True)
         return np.stack(weights), np.array(constants)
+
+    def epsilon_path(self, X: Any, y: Any, *, epsilons: Any, seeds: Any = 1) -> EpsilonPath:  # noqa: N803
+        """Fits for many epsilons, each with noise of its own, to study accuracy before a release.
+
+        epsilons: k numbers. seeds: fits of each epsilon. Other parameters are the estimator's, but
+        for `random_state`. The cost is the sum of all fits: on records that are
+        private, look at `guarantee`, or take public ones. A `NotPrivateWarning` gives the reason if
+        it has no epsilon at `delta`. It compiles nothing after the first fit.
+        """
+        epsilons, parts = np.ravel(np.asarray(epsilons, dtype=np.float64)), []
+        count = checks.positive_integer("seeds", seeds)
+        for epsilon in epsilons.tolist():
+            own = self.get_params() | {"epsilon": epsilon, "random_state": None}
+            parts += [type(self)(**own).fit(X, y) for _ in range(count)]
+        if not parts:
+            raise ValueError("epsilons must hold at least one number, got none")
+        shape = len(epsilons), count
+        weights = np.stack([part.coef_ for part in parts]).reshape(*shape, -1)
+        constants = np.array([part.intercept_ for part in parts]).reshape(shape)
+        total = composed(part.guarantee_ for part in parts)
+        if np.isfinite(epsilons).all() and not np.isfinite(total.epsilon(self.delta)):
+            exact, error = float(total.exact.epsilon(0.5 * self.delta)), float(total.sampling_error)
+            warnings.warn(
+                f"guarantee has no epsilon at delta {self.delta:g}: all fits with exact draws have "
+                f"epsilon {exact:.3g} at half of it, and the sampling error, {error:.1e}, counts "
+                "(1 + e^epsilon) times. Take fewer or smaller epsilons, or a larger delta",
+                NotPrivateWarning,
+                stacklevel=2,
+            )
+        return EpsilonPath(weights, constants, total)
 
     def statement(self) -> str:
         """Guarantee, neighbours, solver and conditions of the last `fit`, a sentence a line."""

@@ -56,6 +56,20 @@ def test_arguments_of_other_libraries_are_refused_with_the_reason(kind):
         kind(feature_bounds=(-100, 100), **KNOWN).fit(x, y, sample_weight=np.ones(len(x)))
 
 
+def test_many_epsilons_are_fits_of_their_own_and_cost_their_sum():
+    x, y = records(2000)
+    model = dp.DPLasso(
+        alpha=0.0, target_bounds=(-1, 2), feature_bounds=([0, -1], [100, 1]), **KNOWN
+    )
+    found = model.epsilon_path(x, y, epsilons=[0.1, 8.0], seeds=3)
+    assert found.coef.shape == (2, 3, 2)
+    assert found.intercept.shape == (2, 3)
+    assert len(np.unique(found.coef[..., 1])) == 6
+    assert float(found.guarantee.epsilon(1e-6)) > 8.0
+    with pytest.raises(ValueError, match="seeds"):
+        model.epsilon_path(x, y, epsilons=[1.0], seeds=0)
+
+
 @pytest.mark.parametrize("solver", ["moments", "coordinate_descent", "greedy"])
 def test_sparse_and_single_precision_features_train_the_same_model(solver):
     sparse = pytest.importorskip("scipy.sparse")
