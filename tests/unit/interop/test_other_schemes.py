@@ -40,20 +40,6 @@ def test_a_sample_without_replacement():
     assert composed(event).get_delta(0.5) == pytest.approx(float(mechanism.delta(0.5)), rel=1e-9)
 
 
-def test_a_mixture_of_several_sensitivities():
-    event = Events.MixtureOfGaussiansDpEvent(1.0, [0.0, 2.0, 1.0], [0.7, 0.1, 0.2])
-    pair = dp.GaussianMixture([0.0, 1.0, 2.0], [0.7, 0.2, 0.1], 1.0)
-    found = composed(event).get_delta(0.5)
-    truth = dp.privacy_loss(pair, "add_remove").delta(0.5)
-    assert found == pytest.approx(float(truth), rel=1e-9)
-
-
-def test_a_tree():
-    event = Events.SingleEpochTreeAggregationDpEvent(5.0, [3, 8])
-    found = composed(event, Relations.REPLACE_SPECIAL).get_epsilon(1e-5)
-    assert found == pytest.approx(float(dp.GDP(np.sqrt(4) / 5.0).epsilon(1e-5)), rel=1e-9)
-
-
 def test_bad_parameters_are_refused():
     with pytest.raises(ValueError, match="sampling_prob"):
         composed(Events.TruncatedSubsampledGaussianDpEvent(1000, 1.5, 25, 1.2))
