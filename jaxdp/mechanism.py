@@ -190,21 +190,12 @@ class Mechanism:
         *,
         ledger: Any = None,
         disjoint: bool = False,
-        coordinates: int = 1,
     ) -> Released:
         """`value` plus noise from a lattice, which may be published; see `release`."""
         if self.sampled:
             raise ValueError(
                 "sampling_prob must be 1 for a release: take the sample, and release its value"
             )
-        if coordinates != 1:
-            if disjoint or self.coordinates > 1:
-                raise ValueError(
-                    "coordinates must be given once: of the mechanism, of the release, or as "
-                    f"disjoint=True, which is 1, got {coordinates}"
-                )
-            mechanism = Mechanism(self.noise, self.sensitivity, coordinates=coordinates)
-            return mechanism.release(value, key, granularity, ledger=ledger)
 
         def charge(sensitivity: Reals) -> None:
             if ledger is not None:
@@ -293,7 +284,6 @@ def release(
     *,
     ledger: Any = None,
     disjoint: bool = False,
-    coordinates: int = 1,
 ) -> Released:
     """A value plus noise that may be published: multiples of a power of two, drawn exactly.
 
@@ -309,9 +299,8 @@ def release(
         ledger: a `Ledger` that is charged before anything is drawn, and refuses when full.
         disjoint: True if a record can change only one entry of `value`, as it changes one count of
             a histogram when it is added or removed. Then one noise at the sensitivity of a single
-            entry covers all entries, whatever the noise.
-        coordinates: the number of entries that a record can change, at most, each by at most the
-            sensitivity; see `Mechanism`.
+            entry covers all entries, whatever the noise. If it can change several, at most, give
+            the mechanism its `coordinates`.
 
     Returns:
         A `Released`: the noisy value and its guarantee. The sensitivity includes the rounding, and
@@ -338,8 +327,7 @@ def release(
         raise ValueError(
             f"mechanism must be a dp.Mechanism(noise, sensitivity), got {type(mechanism).__name__}"
         )
-    shape = {"disjoint": disjoint, "coordinates": coordinates}
-    return mechanism.release(value, key, granularity, ledger=ledger, **shape)
+    return mechanism.release(value, key, granularity, ledger=ledger, disjoint=disjoint)
 
 
 _product_up = jitted(product_up)

@@ -27,7 +27,7 @@ from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import data, pytree, static
-from jaxdp._core.random_key import is_secure, key_or_new
+from jaxdp._core.random_key import children, is_secure, key_or_new
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.guarantee.drawn import Drawn
@@ -157,7 +157,7 @@ class Lattice(NamedTuple):
 
     fine: Reals
     coarse: Reals
-    shift: jax.Array  # log2(coarse / fine)
+    shift: Any  # log2(coarse / fine)
     sensitivity: Reals  # with the rounding
     error: Reals  # total variation of all draws
 
@@ -179,29 +179,24 @@ def release_from_lattice(
     key = key_or_new(key, noise, sensitivity, value)
     leaves, tree = jax.tree.flatten(_in_range(value))
     arrays = [_array(leaf) for leaf in leaves]
-    if not sum(x.size for x in arrays):
+    size = sum(x.size for x in arrays)
+    if not size:
         raise ValueError("value must hold at least one number, got none")
-    batch = jnp.broadcast_shapes(sensitivity.shape, *(jnp.shape(x) for x in jax.tree.leaves(noise)))
+    batch = np.broadcast_shapes(sensitivity.shape, *(np.shape(x) for x in jax.tree.leaves(noise)))
     whole = all(jnp.issubdtype(x.dtype, jnp.integer) for x in arrays)
     norm = _norm_of(noise, batch, [x.shape for x in arrays], disjoint)
-    size = sum(x.size for x in arrays)
-    if noise.on_integers:
-        if granularity not in (None, 1) or not whole:
-            raise ValueError(
-                f"value must be of whole numbers (an integer dtype) and granularity 1 or None for "
-                f"{type(noise).__name__}, got {arrays[0].dtype} and {granularity}"
-            )
-        zero = jnp.zeros(batch)
-        error = zero + size_error(size, 0.0)
-        lattice = Lattice(zero + 1.0, zero + 1.0, jnp.zeros(batch, jnp.int64), sensitivity, error)
+    if not noise.on_integers:
+        lattice = _lattice_of(noise, sensitivity, granularity, (size, norm), whole)
+    elif granularity not in (None, 1) or not whole:
+        raise ValueError(
+            f"value must be of whole numbers (an integer dtype) and granularity 1 or None for "
+            f"{type(noise).__name__}, got {arrays[0].dtype} and {granularity}"
+        )
     else:
-        if granularity is not None and checks.is_concrete(unit_of(noise)):
-            most = float(np.min(unit_of(noise))) * 2.0**29
-            if not float(granularity) <= most:
-                raise ValueError(f"granularity must be at most {most:g}, got {granularity}")
-        lattice = lattice_of(noise, sensitivity, granularity, (size, norm), whole)
+        one, error = xp.ones(batch), xp.asarray(size_error(size, 0.0) + xp.zeros(batch))
+        lattice = Lattice(one, one, xp.zeros(batch, xp.int64), sensitivity, error)
     charge(lattice.sensitivity)
-    keys = jax.random.split(key, len(arrays))
+    keys = children(key, len(arrays))
     noisy = [_added(noise, x, k, lattice) for x, k in zip(arrays, keys, strict=True)]
     return jax.tree.unflatten(tree, noisy), lattice, is_secure(key)
 
@@ -211,7 +206,7 @@ def size_error(size: int | float, step: ArrayLike, each: float = whole_draws.ERR
     return round_up(size * (xp.asarray(step) ** 2 + each), 4)
 
 
-def lattice_of(
+def _lattice_of(
     noise: Noise,
     sensitivity: Reals,
     granularity: float | None,
@@ -220,31 +215,35 @@ def lattice_of(
 ) -> Lattice:
     """The lattice of a continuous noise, for `entries`: their number and the norm's order."""
     unit = unit_of(noise)
-    exponent = jnp.frexp(unit)[1] - 1 - BITS
-    fine = jnp.ldexp(jnp.ones(unit.shape), exponent)
+    exponent = xp.frexp(unit)[1] - 1 - BITS
+    fine = xp.ldexp(xp.ones(unit.shape), exponent)
     coarse_exponent = exponent
     if granularity is not None:
         known = float(granularity)
         mantissa, wanted = np.frexp(known)
+        least, most = 0.0, np.inf
+        if checks.is_concrete(unit):
+            least, most = np.max(unit) * 2.0**-BITS, np.min(unit) * 2.0**29
+        if not known <= most:
+            raise ValueError(f"granularity must be at most {most:g}, got {granularity}")
         if not (np.isfinite(known) and mantissa == 0.5):
             raise ValueError(f"granularity must be a power of two, got {granularity}")
-        coarse_exponent = jnp.full(unit.shape, wanted - 1)
-        if checks.is_concrete(unit) and (known < np.asarray(unit) * 2.0 ** -(BITS + 1)).any():
+        if known < 0.5 * least:
             raise ValueError(
-                f"granularity must be at least 2^-{BITS} of the noise's scale, "
-                f"{np.max(unit) * 2.0**-BITS:g}, got {granularity}"
+                f"granularity must be at least 2^-{BITS} of the noise's scale, {least:g}, got "
+                f"{granularity}"
             )
-        coarse_exponent = jnp.maximum(coarse_exponent, exponent)
+        coarse_exponent = xp.maximum(int(wanted) - 1, exponent)
     # Noise is below 2^41 multiples: shifted by 62 bits it is 0, as by more.
-    shift = jnp.minimum((coarse_exponent - exponent).astype(jnp.int64), 62)
-    coarse = jnp.ldexp(jnp.ones(unit.shape), coarse_exponent)
+    shift = xp.minimum((coarse_exponent - exponent).astype(xp.int64), 62)
+    coarse = xp.ldexp(xp.ones(unit.shape), coarse_exponent)
     size, norm = entries
     # Values that are whole multiples already are not moved.
-    rounding = jnp.where(whole & (fine <= 1.0), 0.0, fine)
+    rounding = xp.where(whole & (fine <= 1.0), 0.0, fine)
     spread = {0: 1.0, 1: float(size), 2: float(np.sqrt(size))}[norm]
-    moved = jnp.where(rounding > 0, round_up(sensitivity + rounding * spread, 4), sensitivity)
-    error = size_error(size, fine / unit, draw_error(noise)) + jnp.zeros(moved.shape)
-    return Lattice(fine, coarse, shift, moved, error)
+    moved = xp.where(rounding > 0, round_up(sensitivity + rounding * spread, 4), sensitivity)
+    error = size_error(size, fine / unit, draw_error(noise)) + xp.zeros(moved.shape)
+    return Lattice(*map(xp.asarray, (fine, coarse, shift, moved, error)))
 
 
 def _in_range(value: Any) -> Any:
@@ -258,23 +257,23 @@ def _in_range(value: Any) -> Any:
     return value
 
 
-def _array(leaf: Any) -> jax.Array:
+def _array(leaf: Any) -> Any:
     """A value as float64 or int64; concrete values must be finite, and none is printed."""
-    dtype = getattr(leaf, "dtype", np.asarray(leaf).dtype if checks.is_concrete(leaf) else None)
-    if dtype is not None and jnp.issubdtype(dtype, jnp.integer):
-        whole = jnp.asarray(leaf)
-        if whole.dtype.itemsize == 8:
+    is_known = checks.is_concrete(leaf)
+    array = np.asarray(leaf) if is_known else leaf
+    if jnp.issubdtype(array.dtype, jnp.integer):
+        if array.dtype.itemsize == 8:
             # Before the cast, which wraps around, and by as much as leaves room for the noise.
-            least = 0 if whole.dtype == jnp.uint64 else -int(_LARGEST)
-            whole = jnp.clip(whole, least, int(_LARGEST))
-        return whole.astype(jnp.int64)
-    if dtype == np.longdouble and np.finfo(np.longdouble).bits > 64:
+            least = 0 if array.dtype == np.uint64 else -int(_LARGEST)
+            array = xp.clip(array, least, int(_LARGEST))
+        return array.astype(np.int64)
+    if array.dtype == np.longdouble and np.finfo(np.longdouble).bits > 64:
         raise ValueError("value must be float64 or narrower: a cast could move it past sensitivity")
     value = checks.of_records("value", leaf)
-    if checks.is_concrete(value) and not np.isfinite(np.asarray(value)).all():
+    if is_known and not np.isfinite(np.asarray(value)).all():
         raise ValueError("value must be finite, and some values are not: they are not printed")
     # Clipped by a public bound, as any value is: what is no number counts as 0.
-    return jnp.where(jnp.isnan(value), 0.0, value)
+    return xp.where(xp.isnan(value), 0.0, value)
 
 
 def _norm_of(
@@ -286,9 +285,7 @@ def _norm_of(
             f"disjoint must be False with a batch of mechanisms, got one of shape {batch}: one "
             "noise and one sensitivity cover all cells"
         )
-    if disjoint:
-        return 0
-    if len(shapes) == 1 and shapes[0] == batch:
+    if disjoint or (len(shapes) == 1 and shapes[0] == batch):
         return 0
     if batch == () and noise.norm:
         return noise.norm
@@ -300,20 +297,19 @@ def _norm_of(
     )
 
 
-def _added(noise: Noise, value: jax.Array, key: Key, lattice: Lattice) -> jax.Array:
+def _added(noise: Noise, value: Any, key: Key, lattice: Lattice) -> Any:
     """value + noise, rounded to the coarse lattice; int64 for noise on the integers."""
     noisy = noise._draw_whole(key, value.shape, lattice.fine)
     # Parameters that are out of range draw no number, and nothing of the value may come out.
-    bad = jnp.isnan(noisy)
-    drawn = jnp.where(bad, 0.0, noisy).astype(jnp.int64)
+    bad = xp.isnan(noisy)
+    drawn = xp.where(bad, 0.0, noisy).astype(xp.int64)
     if noise.on_integers:
-        return jnp.where(bad, jnp.iinfo(jnp.int64).min, value + drawn)
+        return xp.where(bad, np.iinfo(np.int64).min, value + drawn)
     if jnp.issubdtype(value.dtype, jnp.integer):
         # Beyond, neighbours would round to doubles that are further apart.
-        value = jnp.clip(value, -(2**53), 2**53)
-    exact = value / lattice.fine
-    clipped = jnp.clip(jnp.round(exact), -_LARGEST, _LARGEST)
-    total = clipped.astype(jnp.int64) + drawn
-    half = jnp.where(lattice.shift > 0, 1 << jnp.maximum(lattice.shift - 1, 0), 0)
-    rounded = ((total + half) >> lattice.shift).astype(jnp.float64) * lattice.coarse
-    return jnp.where(bad, jnp.nan, rounded)
+        value = xp.clip(value, -(2**53), 2**53)
+    clipped = xp.clip(xp.round(value / lattice.fine), -_LARGEST, _LARGEST)
+    total = clipped.astype(xp.int64) + drawn
+    half = xp.where(lattice.shift > 0, 1 << xp.maximum(lattice.shift - 1, 0), 0)
+    rounded = ((total + half) >> lattice.shift).astype(xp.float64) * lattice.coarse
+    return xp.where(bad, xp.nan, rounded)

@@ -54,7 +54,8 @@ def test_a_release_states_and_charges_all_of_them(name, tmp_path):
     one = dp.Mechanism(NOISES[name], 1.0)
     ledger = dp.Ledger(tmp_path / "ledger", dp.ZCDP(0.0, 1.0))
     counts = np.arange(30)
-    released = dp.release(one, counts, jax.random.key(0), ledger=ledger, coordinates=4)
+    four = dp.Mechanism(NOISES[name], 1.0, coordinates=4)
+    released = dp.release(four, counts, jax.random.key(0), ledger=ledger)
     assert released.value.shape == (30,)
     assert np.max(np.abs(np.asarray(released.value) - counts)) < 60
     exact = float((4 * dp.privacy_loss(one)).epsilon(1e-6))
@@ -70,12 +71,6 @@ def test_a_release_states_and_charges_all_of_them(name, tmp_path):
         (lambda: dp.Mechanism(dp.Laplace(1.0), 1.0, 1.0, "remove", coordinates=2), "must be 1"),
         (lambda: dp.Mechanism(dp.Laplace(1.0), 1.0, group_size=2, coordinates=2), "must be 1"),
         (lambda: dp.Mechanism(dp.Staircase(1.0, 1.0, 0.5), 1.0, coordinates=2), "log-concave"),
-        (
-            lambda: dp.release(
-                dp.Mechanism(dp.Laplace(1.0), 1.0), [1, 2], disjoint=True, coordinates=2
-            ),
-            "given once",
-        ),
     ],
 )
 def test_bad_coordinates_are_named(call, said):

@@ -91,12 +91,12 @@ NOISES = {
 }
 
 
-@pytest.mark.parametrize("name", NOISES)
-@pytest.mark.parametrize("relation", [None, "replace_one", "add_remove"])
+@pytest.mark.parametrize(
+    ("name", "relation"),
+    [*((name, r) for name in NOISES for r in (None, "add_remove")), ("gaussian", "replace_one")],
+)
 def test_the_ends_of_every_range_have_their_limits(name, relation):
     """No sampling, no sensitivity, no noise that is finite, no finite epsilon: never NaN."""
-    if relation == "replace_one" and name.startswith("discrete"):
-        return  # refused: no density
     epsilon = jnp.array([-np.inf, -1.0, 0.0, 0.2, np.inf])
     private = [0.0, np.log(-np.expm1(-1.0)), -np.inf, -np.inf, -np.inf]
     scale, sensitivity = jnp.array([10.0, 10.0, np.inf, 10.0]), jnp.array([1.0, 0.0, 1.0, 1.0])

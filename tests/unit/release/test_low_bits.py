@@ -14,7 +14,7 @@ from jaxdp.noise.kernels.whole_draws import WholeLaw
 
 pytestmark = pytest.mark.float64  # of internal kernels, in arrays of JAX
 
-SIZE = 1_000_000
+SIZE = 200_000
 # Least probability of a step that the sampler's 117 bits tell from 0.
 LEAST = 2.0**-85
 # Uniform numbers to either side of the one that is nearest. derived: an output's rounding interval
@@ -23,10 +23,8 @@ WINDOW = np.arange(-16, 17)[None]
 
 RELEASES = {
     "gaussian": (dp.Gaussian(1.0), None),
-    "gaussian odd": (dp.Gaussian(0.7354), None),
     "gaussian coarse": (dp.Gaussian(5.3), 0.5),
     "gaussian wide": (dp.Gaussian(3.0e12), None),
-    "laplace": (dp.Laplace(1.0), None),
     "laplace odd": (dp.Laplace(0.13), None),
     "laplace coarse": (dp.Laplace(2.7), 2.0**-10),
     "discrete gaussian": (dp.DiscreteGaussian(1.7), None),

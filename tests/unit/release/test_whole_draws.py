@@ -52,7 +52,6 @@ LAWS = {
     "truncated": law("exponential", 2.5, bound=3.0),
     "none but 0": law("exponential", 2.5, bound=0.0),
     "any concave": whole_draws.law_of(dp.Subbotin(4.0, 3.0), "concave", 0.5 * ONE),
-    "any narrow": whole_draws.law_of(dp.Subbotin(0.5, 1.1), "concave", ONE),
 }
 
 
