@@ -14,6 +14,7 @@ from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.types import ArrayLike
 from jaxdp._numeric.double_double import quotient_up
 from jaxdp._numeric.elementary import round_up
+from jaxdp.adaptive.steps import Number, as_written, exact, rounded
 from jaxdp.composition.privacy_loss import privacy_loss
 from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Budget, Guarantee, as_budget
@@ -22,7 +23,6 @@ from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.gaussian_dp import GDP
 from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.guarantee.renyi import RDP, ZCDP
-from jaxdp.ledger import Number, as_written, exact, rounded
 from jaxdp.mechanism import Mechanism
 from jaxdp.noise.discrete_laplace import DiscreteLaplace
 from jaxdp.noise.gaussian import Gaussian
@@ -79,18 +79,13 @@ def _numbers_in(item: Item, kind: Kind) -> tuple[Number, ...]:
     if isinstance(kind, PureDP) and isinstance(noise, Laplace | DiscreteLaplace):
         assert isinstance(item, Mechanism)
         if not (item.sampled or item.sensitivity.shape or noise.scale.shape):
-            one = _ratio(float(item.sensitivity), float(noise.scale))
-            return (item.coordinates * one,)
-    guarantee = _guarantee_in(item, kind)
+            # Without rounding.
+            sensitivity, scale = float(item.sensitivity), float(noise.scale)
+            if not (math.isfinite(sensitivity) and 0 < scale < math.inf):
+                return (math.inf,)
+            return (item.coordinates * Fraction(sensitivity) / Fraction(scale),)
     written = isinstance(item, type(kind))
-    return tuple(as_written(x) if written else exact("cost", x) for x in numbers(guarantee))
-
-
-def _ratio(sensitivity: float, scale: float) -> Number:
-    """The epsilon of a Laplace without rounding."""
-    if math.isfinite(sensitivity) and 0 < scale < math.inf:
-        return Fraction(sensitivity) / Fraction(scale)
-    return math.inf
+    return tuple(as_written(x) if written else exact(x) for x in numbers(_guarantee_in(item, kind)))
 
 
 def _pair_of(item: Item, epsilon_left: Number, delta_left: Number) -> tuple[Number, Number]:
@@ -116,7 +111,7 @@ def _pair_of(item: Item, epsilon_left: Number, delta_left: Number) -> tuple[Numb
     epsilon = _scalar(guarantee.epsilon(delta))
     if epsilon > most[0] and _scalar(guarantee.delta(most[0])) <= most[1]:
         return epsilon_left, delta_left
-    return exact("cost", epsilon), exact("cost", delta)
+    return exact(epsilon), exact(delta)
 
 
 def _guarantee_in(item: Item, kind: Kind) -> Kind:
@@ -172,19 +167,11 @@ def _divergences(item: Any, order: ArrayLike) -> RDP:
 
 def numbers(guarantee: Any) -> tuple[float, ...]:
     """The numbers of one guarantee or budget; `ValueError` for a batch."""
-    match guarantee:
-        case PureDP(epsilon_bound=value) | GDP(mu=value):
-            return (_scalar(value),)
-        case ZCDP(xi=xi, rho=rho):
-            return _scalar(xi), _scalar(rho)
-        case Budget(epsilon=epsilon, delta=delta):
-            return _scalar(epsilon), _scalar(delta)
-        case ApproxDP(epsilon_bound=epsilon, delta_bound=delta):
-            return _scalar(epsilon), _scalar(delta)
-        case RDP(value=value):
-            return vector(value)
-        case _:
-            raise TypeError(f"{type(guarantee).__name__} is no budget that runs")
+    if isinstance(guarantee, RDP):
+        return vector(guarantee.value)
+    if not isinstance(guarantee, PureDP | GDP | ZCDP | Budget | ApproxDP):
+        raise TypeError(f"{type(guarantee).__name__} is no budget that runs")
+    return tuple(map(_scalar, vars(guarantee).values()))
 
 
 def _scalar(value: Any) -> float:

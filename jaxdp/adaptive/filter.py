@@ -31,11 +31,7 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import conversion_entropy
 from jaxdp._numeric.search import zoom
 from jaxdp.adaptive.costs import Item, Kind, cost_of, in_words, numbers, vector
-from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee, as_budget, largest_within
-from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.guarantee.pure import ApproxDP, PureDP
-from jaxdp.guarantee.renyi import RDP, ZCDP
-from jaxdp.ledger import (
+from jaxdp.adaptive.steps import (
     ONE_CHARGE,
     Number,
     Step,
@@ -48,6 +44,10 @@ from jaxdp.ledger import (
     to_text,
     whole_count,
 )
+from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee, as_budget, largest_within
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
+from jaxdp.guarantee.pure import ApproxDP, PureDP
+from jaxdp.guarantee.renyi import RDP, ZCDP
 
 # First line of a stored filter, its version before (epsilon, delta) was a kind, and the kinds.
 _FORMAT = Format("jaxdp-filter", 2)
@@ -139,15 +139,13 @@ class Filter(Locked, Saved):
         self._sums: tuple[Number, ...] = tuple(Fraction(0) for _ in sums_of(kind, first))
 
     @classmethod
-    def within(cls, budget: BudgetLike, order: float | None = None) -> Filter:
-        """The filter of a budget, or of one Renyi `order` whose guarantee implies the budget.
+    def within(cls, budget: BudgetLike, order: float) -> Filter:
+        """The filter of one Renyi `order` whose guarantee implies the budget.
 
-        With an order, the filter holds the largest divergence that Canonne, Kamath & Steinke's
-        conversion allows: every release is judged by its own divergence there, a sampled one too.
-        Many sampled steps may fit better at a low order, which must be chosen in advance.
+        It holds the largest divergence that Canonne, Kamath & Steinke's conversion allows: every
+        release is judged by its own divergence there, a sampled one too. Many sampled steps may
+        fit better at a low order, which must be chosen in advance.
         """
-        if order is None:
-            return Filter(budget)
         order = float(checks.real("order", order, 1.0, open_lower=True))
         most = largest_rdp(budget, order)
         if not most.value[0] > 0:
@@ -169,7 +167,8 @@ class Filter(Locked, Saved):
     def would_fit(self, item: Item, count: object = 1) -> bool:
         """True if `spend` would take the step; bad input raises as there."""
         with self._current():
-            return self._admits(self._step(item, count, ""))
+            step = self._step(item, count, "")
+            return is_met(self._bounds(step), self._after(self._sums, step))
 
     def admitted(self, item: Item, count: object = 1, name: str = "") -> Step:
         """The step that `spend` would take, or `BudgetExceededError` with what would fit."""
@@ -180,10 +179,6 @@ class Filter(Locked, Saved):
         """Take `count` releases of `item`, or raise `BudgetExceededError` and change nothing."""
         with self._current():
             self._take([self._admitted(item, count, name)])
-
-    def share(self, parts: int) -> Kind:
-        """One of `parts` equal parts of the budget, all of which fit together."""
-        return self.budget / parts
 
     def spent(self) -> Guarantee:
         """The sum of the steps, rounded up: valid as a guarantee for steps fixed in advance.
@@ -202,9 +197,13 @@ class Filter(Locked, Saved):
     def to_json(self) -> str:
         """The state as text; numbers are exact, so that `from_json` resumes where this stands."""
         with self._current():
-            payload = {"kind": type(self._budget).__name__, "order": to_text(self._order)}
-            limits = {"budget": to_text(self._limits), "steps": rows_of(self._steps)}
-            return sealed(_FORMAT, payload | limits)
+            payload = {
+                "kind": type(self._budget).__name__,
+                "order": [*map(to_text, self._order)],
+                "budget": [*map(to_text, self._limits)],
+                "steps": rows_of(self._steps),
+            }
+            return sealed(_FORMAT, payload)
 
     @classmethod
     def from_json(cls, text: str) -> Filter:
@@ -214,12 +213,12 @@ class Filter(Locked, Saved):
             if not isinstance(body.get(key), str | list):
                 raise ValueError(f"text must hold {key}")
         kind = checks.one_of("kind", body["kind"], tuple(_KINDS))
-        limits = from_text(body["budget"])
-        order = tuple(map(float, from_text(body["order"])))
+        limits = tuple(map(from_text, body["budget"]))
+        order = tuple(float(from_text(x)) for x in body["order"])
         values = [float(x) for x in limits]
-        budget = RDP(order, values) if kind == "RDP" else None
+        budget = RDP(order, values) if kind == "RDP" else _KINDS[kind](*values[:2])
         restored = object.__new__(Filter)
-        restored._set(budget or _KINDS[kind](*values[:2]), order, limits)
+        restored._set(budget, order, limits)
         restored._take(steps_of(body["steps"]))
         return restored
 
@@ -241,9 +240,9 @@ class Filter(Locked, Saved):
     def _admitted(self, item: Item, count: object, name: str) -> Step:
         """The step of an item that fits; else `BudgetExceededError`."""
         step = self._step(item, count, name)
-        if self._admits(step):
-            return step
         bounds = self._bounds(step)
+        if is_met(bounds, self._after(self._sums, step)):
+            return step
         rest = [self._remaining(bound) for bound in bounds if self._room(bound) >= 0]
         left = " or ".join(in_words(x, numbers(x)) for x in rest) or "nothing"
         cost, most = in_words(self._budget, step.cost), max(self._copies(b, step) for b in bounds)
@@ -273,10 +272,6 @@ class Filter(Locked, Saved):
     def _after(self, sums: Sequence[Number], step: Step) -> tuple[Number, ...]:
         costs = sums_of(self._budget, step.cost)
         return tuple(x + step.count * y for x, y in zip(sums, costs, strict=True))
-
-    def _admits(self, step: Step) -> bool:
-        sums = self._after(self._sums, step)
-        return is_met(self._bounds(step), sums)
 
     def _bounds(self, first: Step | None = None) -> tuple[Bound, ...]:
         """The bounds of the first step, which may be the one to come."""

@@ -27,12 +27,11 @@ from typing import Any, BinaryIO, final
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.files import canonical, sha256_of, sync_folder
 from jaxdp._core.float64 import in_float64
-from jaxdp.adaptive.costs import Item, Kind, numbers
+from jaxdp.adaptive.costs import Item, Kind
 from jaxdp.adaptive.filter import Filter
+from jaxdp.adaptive.steps import ONE_CHARGE, Step, rows_of, steps_of
 from jaxdp.guarantee.base import Budget, BudgetLike
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
-from jaxdp.guarantee.renyi import RDP
-from jaxdp.ledger import ONE_CHARGE, Step, rows_of, steps_of
 from jaxdp.proof.files import opened_file, read_bytes
 
 _FORMAT = "jaxdp-ledger"
@@ -229,13 +228,8 @@ def _is_same(budget: Kind, stored: Kind) -> bool:
     """True for equal budgets; earlier files keep an (epsilon, delta) as its largest mu."""
     if isinstance(stored, GDP) and isinstance(budget, Budget):
         budget = largest_gdp(budget)
-    if (
-        isinstance(budget, RDP)
-        and isinstance(stored, RDP)
-        and len(budget.order) == len(stored.order)
-    ):
-        return bool((budget.order == stored.order).all()) and numbers(budget) == numbers(stored)
-    return type(budget) is type(stored) and numbers(budget) == numbers(stored)
+    pair = [[x.tolist() for x in vars(each).values()] for each in (budget, stored)]
+    return type(budget) is type(stored) and pair[0] == pair[1]
 
 
 def _add(charges: dict[str, Charge], row: dict[str, Any]) -> list[Step]:

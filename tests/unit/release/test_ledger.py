@@ -78,6 +78,8 @@ def test_half_a_line_and_a_missing_file_are_refused(tmp_path):
         dp.Ledger(path.with_name("third"), dp.GDP(1.0)) and dp.Ledger(
             path.with_name("third"), dp.GDP(2.0)
         )
+    with pytest.raises(ValueError, match="budget must be one"):
+        dp.Filter(dp.Budget([1.0, 2.0], 1e-6))
 
 
 def test_a_folder_is_no_ledger(tmp_path):
@@ -98,18 +100,3 @@ def test_a_folder_is_no_ledger(tmp_path):
         ):
             type(kept).load(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"file"}
-
-
-def test_an_epsilon_and_a_delta_are_kept(tmp_path):
-    path = tmp_path / "budget"
-    ledger = dp.Ledger(path, dp.Budget(1.0, 1e-6))
-    mu = dp.largest_gdp((1.0, 1e-6)).mu
-    assert (float(ledger.budget.epsilon), float(ledger.budget.delta)) == (1.0, 1e-6)
-    ledger.charge(dp.GDP(0.6 * mu))
-    assert dp.Ledger(path, (1.0, 1e-6)).spent().mu == 0.6 * mu
-    assert not ledger.would_fit(dp.GDP(0.81 * mu))
-    with pytest.raises(ValueError, match="or be left out"):
-        dp.Ledger(path, (1.0, 1e-5))
-    assert float(dp.Filter((1.0, 0.0)).budget.epsilon_bound) == 1.0
-    with pytest.raises(ValueError, match="budget must be one"):
-        dp.Filter(dp.Budget([1.0, 2.0], 1e-6))

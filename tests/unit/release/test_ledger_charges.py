@@ -4,7 +4,6 @@ import datetime
 import hashlib
 import json
 
-import numpy as np
 import pytest
 
 import jaxdp as dp
@@ -28,8 +27,6 @@ def test_equal_parts_fit_together_and_no_more(kind, parts):
         assert running.would_fit(budget / parts)
     running.spend(budget / parts, parts)
     assert not running.would_fit((budget / parts) / 1000)
-    single = float(np.max(np.asarray((budget / parts).epsilon(1e-3))))
-    assert single <= float(np.max(np.asarray(budget.epsilon(1e-3))))
 
 
 def test_parts_are_whole_and_positive():
@@ -48,7 +45,6 @@ def test_the_message_of_a_full_ledger_shows_different_numbers(tmp_path):
     with pytest.raises(dp.BudgetExceededError, match=said):
         ledger.charge(dp.PureDP(0.05), 3)
     ledger.charge(dp.PureDP(0.1))
-    assert ledger.share(3) == dp.PureDP(0.3) / 3
 
 
 @pytest.mark.parametrize(
@@ -62,17 +58,6 @@ def test_the_largest_rho_meets_the_budget_and_hardly_more_does_not(budget):
 
 def test_no_rho_meets_a_budget_without_a_delta():
     assert dp.largest_zcdp((1.0, 0.0)).rho == 0
-
-
-def test_a_plan_spends_the_largest_rho():
-    keys = {"epsilon": 1.0, "delta": 1e-6, "accounting": "zcdp", "noise": "discrete_gaussian"}
-    plan = dp.tables.plan({**keys, "release": [{"statistic": "count"}]})
-    rho = float(dp.largest_zcdp((1.0, 1e-6)).rho)
-    assert float(plan.guarantee.exact.rho) == pytest.approx(rho, rel=1e-6)
-    assert float(plan.mechanisms[0].zcdp().rho) == pytest.approx(rho, rel=1e-6)
-    assert plan.guarantee.delta(1.0) <= 1e-6
-    with pytest.raises(ValueError, match="accounting must be one of exact, zcdp"):
-        dp.tables.plan({**keys, "accounting": "rdp", "release": [{"statistic": "count"}]})
 
 
 def test_a_charge_has_a_time_a_plan_and_outputs(tmp_path):

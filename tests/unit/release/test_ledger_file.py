@@ -11,7 +11,7 @@ import pytest
 
 import jaxdp as dp
 from jaxdp.adaptive import ledger_file
-from jaxdp.ledger import Step
+from jaxdp.adaptive.steps import Step
 
 resource = pytest.importorskip("resource")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+import sys
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
@@ -35,16 +36,16 @@ def whole_count(count: object) -> int:
     return number
 
 
-def exact(name: str, value: float) -> Number:
-    """The number without rounding; it must be 0 or more, or infinite."""
+def exact(value: float) -> Number:
+    """The cost without rounding; it must be 0 or more, or infinite."""
     if not value >= 0:
-        raise ValueError(f"{name} must lie in [0, inf], got {value}")
+        raise ValueError(f"cost must lie in [0, inf], got {value}")
     return value if math.isinf(value) else Fraction(value)
 
 
 def as_written(value: float) -> Number:
     """The decimal that Python prints: 0.1 is a tenth, so that ten of them make 1."""
-    return exact("cost", value) if math.isinf(value) else Fraction(repr(value))
+    return exact(value) if math.isinf(value) else Fraction(repr(value))
 
 
 def rounded(value: Number, up: bool) -> float:
@@ -52,13 +53,11 @@ def rounded(value: Number, up: bool) -> float:
     try:
         near = float(value)
     except OverflowError:
-        return math.inf if up else float.fromhex("0x1.fffffffffffffp+1023")
+        return math.inf if up else sys.float_info.max
     if math.isinf(near) or as_written(near) == value:
         return near
-    if up and Fraction(near) < value:
-        return math.nextafter(near, math.inf)
-    if not up and Fraction(near) > value:
-        return math.nextafter(near, -math.inf)
+    if Fraction(near) != value and (Fraction(near) < value) is up:
+        return math.nextafter(near, math.inf if up else -math.inf)
     return near
 
 
@@ -77,24 +76,16 @@ def rounded_root(value: Number, up: bool) -> float:
     return root
 
 
-def to_text(values: Sequence[Number]) -> list[str]:
-    """Texts that hold the numbers without rounding: decimals, doubles in hexadecimal, ratios."""
-    return [_to_text(value) for value in values]
-
-
-def _to_text(value: Number) -> str:
+def to_text(value: Number) -> str:
+    """Text that holds the number without rounding: a decimal, a double in hexadecimal, a ratio."""
     near = float(value)
     if math.isinf(near) or as_written(near) == value:
         return repr(near)
     return near.hex() if Fraction(near) == value else str(value)
 
 
-def from_text(values: Sequence[str]) -> tuple[Number, ...]:
+def from_text(text: str) -> Number:
     """The inverse of `to_text`; earlier files hold doubles in hexadecimal alone."""
-    return tuple(_from_text(value) for value in values)
-
-
-def _from_text(text: str) -> Number:
     if text == "inf":
         return math.inf
     value = Fraction(float.fromhex(text)) if "0x" in text else Fraction(text)
@@ -105,9 +96,9 @@ def _from_text(text: str) -> Number:
 
 def rows_of(steps: Sequence[Step]) -> list[list[Any]]:
     """The steps as lists for JSON."""
-    return [[step.name, to_text(step.cost), step.count] for step in steps]
+    return [[step.name, [*map(to_text, step.cost)], step.count] for step in steps]
 
 
 def steps_of(rows: Sequence[Sequence[Any]]) -> list[Step]:
     """The inverse of `rows_of`."""
-    return [Step(name, from_text(cost), whole_count(count)) for name, cost, count in rows]
+    return [Step(name, (*map(from_text, cost),), whole_count(n)) for name, cost, n in rows]
