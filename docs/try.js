@@ -165,12 +165,13 @@ function ofAnswer(wanted) {
   }
   const least = firstThat(GRID.ratios, (ratio) => answer(kind, ratio).values[column] <= wanted);
   const name = KINDS[kind];
+  const asked = `dp.Mechanism(dp.${name}(${scale}), sensitivity=${sensitivity}).epsilon(${short(delta)})`;
   return {
     epsilon, notes, values: found ? found.values : [],
     enough: least && `Scale ${up(least * sensitivity)} is enough. The least one, exactly:`,
     least: `dp.calibrate(lambda s: dp.Mechanism(dp.${name}(s), ${sensitivity}), dp.Budget(${wanted}, ${short(delta)}))`,
-    python: `import jaxdp as dp\ndp.Mechanism(dp.${name}(${scale}), sensitivity=${sensitivity}).epsilon(${short(delta)})`,
-    shell: `jaxdp epsilon --noise ${kind}:${scale} --sensitivity ${sensitivity} --delta ${short(delta)}`,
+    python: `import jaxdp as dp\n${asked}`,
+    shell: `python -c "import jaxdp as dp; print(${asked})"`,
   };
 }
 

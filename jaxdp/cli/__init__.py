@@ -1,6 +1,6 @@
 """The `jaxdp` command. Needs the extra `cli`.
 
-JAX is imported when something is computed: help and refused calls do without.
+JAX is imported when the library is called: help does without.
 """
 
 import importlib
@@ -15,7 +15,7 @@ COMMANDS = (*("dpsgd", "tables", "plans", "ledgers", "proofs", "audits", "demons
 _TRAINING = "--dataset-size 60000 --batch-size 256 --epochs 15"
 EXAMPLES = {
     "epsilon": f"--noise-multiplier 1.1 --delta 1e-5 {_TRAINING}",
-    "delta": "--noise laplace:10 --times 100 --noise gaussian:5 --times 1 --epsilon 2",
+    "delta": f"--noise-multiplier 1.1 --epsilon 2 {_TRAINING}",
     "calibrate": f"--epsilon 2 --delta 1e-5 {_TRAINING}",
     "statement": f"--noise-multiplier 1.1 --delta 1e-5 {_TRAINING}",
     "release": "data.csv --plan plan.toml --output table.csv",

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from jaxdp.cli.base import AsJson, check, exit_on_error, library, show, with_options, wrapped
+from jaxdp.cli.base import Answer, add_command, library, rounded, wrapped
 from jaxdp.cli.record_files import Dialect, Records, require_names
 from jaxdp.tables.labels import as_double, is_missing, normal
 
@@ -23,7 +23,7 @@ _NO_CLAIM = 3
 
 def register(app: typer.Typer) -> None:
     """Add this command to `app`."""
-    app.command("audit")(with_options(run))
+    add_command(app, audit, reads_records=True, failed=_BAD_INPUT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Test:
     ] = False
 
 
-def run(
+def audit(
     claim: Claim,
     columns: Columns,
     test: Test,
@@ -83,59 +83,45 @@ def run(
         Path,
         typer.Argument(help="Outputs on two data sets: CSV with a header, .gz; Parquet; Arrow."),
     ],
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Try to refute a guarantee from outputs on two neighbouring data sets.
 
     Exit status 0: not refuted, 1: refuted, 2: bad input, 3: no claim to refute.
     """
+    claimed, delta = _claimed(claim)
+    first, second = _outputs(Records(file, **vars(dialect)), columns)
+    of_outputs = library().audit.of_outputs
+    import jax  # help does without
 
-    def work() -> tuple[Any, list[int]]:
-        claimed, delta = _claimed(claim)
-        first, second = _outputs(Records(file, **vars(dialect)), columns)
-        dp = library()
-        found = dp.audit.of_outputs(
-            first,
-            second,
-            delta=delta,
-            claim=claimed,
-            confidence=test.confidence,
-            key=_key(test.seed),
-            low_bits=test.low_bits,
-        )
-        return found, [len(first), len(second)]
-
-    found, sizes = exit_on_error("audit", work, reads_records=True, failed=_BAD_INPUT)
-    show(as_json, {**found._asdict(), "outputs": sizes}, wrapped(_text_of(found, sizes, claim)))
-    raise typer.Exit(_NO_CLAIM if found.is_refuted is None else int(found.is_refuted))
+    found = of_outputs(
+        first,
+        second,
+        delta=delta,
+        claim=claimed,
+        confidence=test.confidence,
+        key=None if test.seed is None else jax.random.key(test.seed),
+        low_bits=test.low_bits,
+    )
+    sizes = [len(first), len(second)]
+    status = _NO_CLAIM if found.is_refuted is None else int(found.is_refuted)
+    return {**found._asdict(), "outputs": sizes}, wrapped(_text_of(found, sizes, claim)), status
 
 
 def _claimed(claim: Claim) -> tuple[Any, float]:
     """The claim, None without one, and the delta of the test."""
-    check({"epsilon": claim.epsilon, "delta": claim.delta})
     sizes = {k: x for k, x in vars(claim).items() if x is not None and k != "delta"}
     if len(sizes) > 1:
         raise ValueError("give one claim at most: --rho, --gdp, or --epsilon with --delta")
     for name, size in sizes.items():
         if not 0 <= size < math.inf:
             raise ValueError(f"--{name} must be 0 or more and finite, got {size:g}")
-    usual = _DELTA if claim.rho is not None or claim.gdp is not None else 0.0
+    usual = 0.0 if claim.rho is None and claim.gdp is None else _DELTA
     delta = usual if claim.delta is None else claim.delta
-    if not sizes:
-        return None, delta
-    dp, ((kind, size),) = library(), sizes.items()
-    made = {
-        "rho": lambda: dp.ZCDP(0.0, size),
-        "gdp": lambda: dp.GDP(size),
-        "epsilon": lambda: dp.ApproxDP(size, delta),
-    }
-    return made[kind](), delta
-
-
-def _key(seed: int | None) -> Any:
-    import jax
-
-    return None if seed is None else jax.random.key(seed)
+    if claim.rho is not None:
+        return library().ZCDP(0.0, claim.rho), delta
+    if claim.gdp is not None:
+        return library().GDP(claim.gdp), delta
+    return claim.epsilon, delta
 
 
 def _outputs(records: Records, columns: Columns) -> list[np.ndarray]:
@@ -204,12 +190,14 @@ def _text_of(found: Any, sizes: list[int], claim: Claim) -> str:
     share = f"{100 * (1.0 - found.confidence):.6g}"
     lines = [
         f"outputs: {sizes[0]:,} on the first data set, {sizes[1]:,} on the second",
-        f"epsilon >= {_down(found.epsilon_lower)} at delta {found.delta:g}",
+        f"epsilon >= {rounded(found.epsilon_lower, 6, up=False)} at delta {found.delta:g}",
     ]
     if found.epsilon_lower > 0:
         lines[-1] += ": no guarantee with a smaller epsilon at this delta is true of them"
     if claim.gdp is not None:
-        lines.append(f"mu >= {_down(found.mu_lower)} of Gaussian differential privacy")
+        lines.append(
+            f"mu >= {rounded(found.mu_lower, 6, up=False)} of Gaussian differential privacy"
+        )
     lines.append(
         f"This holds with confidence {found.confidence:g}: at most {share} of 100 audits report "
         "more than the truth, or refute a true claim."
@@ -231,10 +219,3 @@ def _text_of(found: Any, sizes: list[int], claim: Claim) -> str:
             "and more outputs can refute it."
         )
     return "\n".join(lines)
-
-
-def _down(bound: float) -> str:
-    """A lower bound in six digits, never above it."""
-    from jaxdp.dpsgd.statement import rounded_up
-
-    return rounded_up(-bound, 6).lstrip("-")

@@ -1,4 +1,4 @@
-"""Options, checks, errors and output that the commands share; nothing here imports JAX.
+"""Options, errors and output that the commands share; nothing here imports JAX.
 
 Bad values end with exit code 2, what fails and budgets that nothing meets with 1; either is one
 line on stderr.
@@ -16,43 +16,28 @@ import os
 import re
 import sys
 import textwrap
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
-import numpy as np
 import typer
 
 from jaxdp._core.files import require_replaceable
-from jaxdp.proof.files import read_text
 
 Epsilon = Annotated[float, typer.Option(help="epsilon in nats.")]
 Delta = Annotated[float, typer.Option(help="delta, a probability.")]
-Sensitivity = Annotated[float, typer.Option(help="Largest change of an answer from one record.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, nothing else.")]
+# What a command returns: for programs, in words, and an exit status if it may be another than 0.
+Answer: TypeAlias = tuple[Mapping[str, Any], str] | tuple[Mapping[str, Any], str, int]
 
 # Columns of printed text. chosen: the narrowest terminal
 COLUMNS = 80
-# Rules of numbers: words, and the check.
-_RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "positive": ("be above 0", lambda x: x > 0),
-    "at least 0": ("be 0 or more", lambda x: x >= 0),
-    "probability": ("lie in [0, 1]", lambda x: 0 <= x <= 1),
-    "count": ("be a whole number of 1 or more", lambda x: x >= 1 and x == math.floor(x)),
-    "steps": ("be a whole number of 0 or more", lambda x: x >= 0 and x == math.floor(x)),
-}
-_KINDS = {
-    **dict.fromkeys(("noise_multiplier", "sensitivity", "batch_size"), "positive"),
-    **dict.fromkeys(("epsilon", "epochs"), "at least 0"),
-    **dict.fromkeys(("delta", "sampling_prob"), "probability"),
-    **dict.fromkeys(("dataset_size", "batch_size_limit", "group_size"), "count"),
-    "steps": "steps",
-}
 # Arguments of functions that are options here under the same name.
-_OPTIONS = (*_KINDS, "relation", "sampling")
-
+_OPTIONS = (
+    *("noise_multiplier", "sensitivity", "batch_size", "epsilon", "epochs", "delta", "steps"),
+    *("sampling_prob", "dataset_size", "batch_size_limit", "group_size", "relation", "sampling"),
+)
 # Errors that are answered in one line.
 _ERRORS = (ImportError, OSError, RuntimeError, TypeError, ValueError)
 
@@ -71,49 +56,67 @@ def library() -> ModuleType:
     return package
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command for typer, with one option for each field of a parameter that is a dataclass.
+def add_command(
+    app: typer.Typer, command: Callable[..., Any], *, reads_records: bool = False, failed: int = 1
+) -> None:
+    """Add a command to `app`; what it returns is printed, as one JSON object with --json.
 
-    The help of an option lists its choices, because typer cuts words in its column of choices.
+    Each field of a parameter that is a dataclass becomes an option. A command that returns None
+    prints by itself. reads_records, failed: as of `exit_on_error`.
     """
-    declared = inspect.signature(command).parameters
-    kinds = {name: parameter.annotation for name, parameter in declared.items()}
+    declared = inspect.signature(command)
     records: dict[str, Any] = {
-        n: kind for n, kind in kinds.items() if dataclasses.is_dataclass(kind)
+        name: parameter.annotation
+        for name, parameter in declared.parameters.items()
+        if dataclasses.is_dataclass(parameter.annotation)
     }
+    parameters = list[inspect.Parameter]()
+    for name, parameter in declared.parameters.items():
+        parameters += _options_of(records[name]) if name in records else [parameter]
+    if declared.return_annotation is not None and "as_json" not in declared.parameters:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        parameters.append(inspect.Parameter("as_json", kind, default=False, annotation=AsJson))
 
     @functools.wraps(command)
     def called(**options: Any) -> None:
         for name, record in records.items():
             fields = [field.name for field in dataclasses.fields(record)]
             options[name] = record(**{field: options.pop(field) for field in fields})
-        command(**options)
+        as_json = options.get("as_json", False)
+        given = {name: options[name] for name in declared.parameters}
+        work = functools.partial(command, **given)
+        found = exit_on_error(command.__name__, work, reads_records=reads_records, failed=failed)
+        if found is not None:
+            answer, text, *status = found
+            show(as_json, answer, text)
+            raise typer.Exit(*status)
 
-    parameters = []
-    for name, parameter in declared.items():
-        by_keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-        parameters += _parameters_of(records[name]) if name in records else by_keyword
-    parameters = [p.replace(annotation=_with_choices(p.annotation)) for p in parameters]
+    parameters = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_with_choices(p.annotation))
+        for p in parameters
+    ]
     called.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     called.__annotations__ = {p.name: p.annotation for p in parameters}
-    return called
+    app.command(command.__name__)(called)
 
 
-def _parameters_of(record: Any) -> list[inspect.Parameter]:
+def _options_of(record: Any) -> Iterable[inspect.Parameter]:
     """The fields of a dataclass as parameters by keyword."""
-    hints, parameters = get_type_hints(record, include_extras=True), []
+    hints = get_type_hints(record, include_extras=True)
     for field in dataclasses.fields(record):
-        must = field.default is dataclasses.MISSING
-        default = inspect.Parameter.empty if must else field.default
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(
-            inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name])
+        yield inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=hints[field.name],
         )
-    return parameters
 
 
 def _with_choices(annotation: Any) -> Any:
-    """The annotation of an option, its choices moved to its help where it has some."""
+    """The annotation of an option, its choices moved to its help where it has some.
+
+    Typer cuts words in its column of choices.
+    """
     kind, *notes = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     choices = [
         c for part in (kind, *get_args(kind)) if get_origin(part) is Literal for c in get_args(part)
@@ -131,30 +134,6 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def check(values: Mapping[str, Any]) -> None:
-    """ValueError for the first option whose number is out of its range; None was not given."""
-    for name, value in values.items():
-        if value is None or name not in _KINDS:
-            continue
-        words, holds = _RULES[_KINDS[name]]
-        if not holds(value):
-            raise ValueError(f"{flag(name)} must {words}, got {value:g}")
-
-
-def check_schedule(options: Mapping[str, Any]) -> None:
-    """ValueError unless the rate and the length of a training are each said in one way."""
-    sizes = [options.get(name) is not None for name in ("dataset_size", "batch_size")]
-    prob, epochs, steps = (
-        options.get(name) is not None for name in ("sampling_prob", "epochs", "steps")
-    )
-    if prob == all(sizes) or any(sizes) != all(sizes):
-        raise ValueError("give either --dataset-size and --batch-size or --sampling-prob")
-    if all(sizes) and np.max(options["batch_size"]) > np.min(options["dataset_size"]):
-        raise ValueError("--batch-size must not be above --dataset-size")
-    if epochs == steps:
-        raise ValueError("give either --epochs or --steps")
-
-
 def exit_on_error(
     command: str, work: Callable[[], Any], *, reads_records: bool = False, failed: int = 1
 ) -> Any:
@@ -166,6 +145,8 @@ def exit_on_error(
     caught = Exception if reads_records else _ERRORS
     try:
         return work()
+    except (typer.Exit, typer.Abort):
+        raise
     except caught as error:
         is_shown = not reads_records or _is_our_own(error)
         text = _with_flags(" ".join(str(error).split())) if is_shown else _hidden(error)
@@ -282,14 +263,6 @@ def in_columns(rows: Sequence[Sequence[str]], align: str = "<") -> list[str]:
     return ["  ".join(cells).rstrip() for cells in lines]
 
 
-def read_toml(file: Path) -> dict[str, Any]:
-    """The tables of a TOML file; `ValueError` if it is none."""
-    try:
-        return tomllib.loads(read_text(file, "TOML file", "utf-8-sig"))
-    except (RecursionError, ValueError) as error:
-        raise ValueError(f"{file} must be TOML in UTF-8: {error}") from error
-
-
 def check_writable(name: str, path: Path) -> None:
     """OSError if a file cannot be written, which is to be known before a budget is spent."""
     require_replaceable(path)
@@ -297,14 +270,9 @@ def check_writable(name: str, path: Path) -> None:
         raise OSError(f"{flag(name)} cannot be written to: {path}")
 
 
-def check_output(name: str, path: Path, *inputs: Path | None) -> None:
-    """Errors of `check_writable`, and ValueError if the file is one that is read."""
+def check_output(name: str, path: Path, *inputs: Path) -> None:
+    """Errors of `check_writable`, and ValueError if the file is one that is read, by any name."""
     check_writable(name, path)
-    check_differs(name, path, *inputs)
-
-
-def check_differs(name: str, path: Path, *inputs: Path | None) -> None:
-    """ValueError if what is written is one of the files that are read, under any name."""
     for file in inputs:
-        if file is not None and path.exists() and file.exists() and path.samefile(file):
+        if path.exists() and file.exists() and path.samefile(file):
             raise ValueError(f"{flag(name)} must be another file than {file}, which is read")

@@ -8,17 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxdp.cli.base import (
-    AsJson,
-    check,
-    exit_on_error,
-    in_columns,
-    library,
-    rounded,
-    show,
-    with_options,
-    wrapped,
-)
+from jaxdp.cli.base import Answer, add_command, in_columns, library, rounded, wrapped
 
 # Kinds that state an epsilon and a delta.
 _PAIRS = ("Budget", "ApproxDP")
@@ -30,7 +20,7 @@ _DIGITS = 12
 
 def register(app: typer.Typer) -> None:
     """Add this command to `app`."""
-    app.command("ledger")(with_options(run))
+    add_command(app, ledger)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,48 +43,46 @@ class NewBudget:
     ] = False
 
 
-def run(
+def ledger(
     budget: NewBudget,
     file: Annotated[Path, typer.Argument(help="File of a dp.Ledger.")],
     create: Annotated[bool, typer.Option("--create", help="Make the file, with a budget.")] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Answer:
     """Make a ledger, or verify one and show its budget, the spent part and the charges."""
-
-    def work() -> tuple[dict[str, Any], str]:
-        check({"epsilon": budget.epsilon, "delta": budget.delta})
-        ledger = _created(file, budget) if create else _opened(file, budget)
-        parts = _parts(ledger, budget.delta)
-        text = _text_of(ledger, parts, budget.delta)
-        if budget.zcdp:
-            pair = f"({budget.epsilon:g}, {budget.delta:g})-differential privacy"
-            total = f"rho = {float(ledger.budget.rho)!r} of zero-concentrated privacy in total"
-            text = f"{pair} allows {total}\n{text}"
-        return _report(ledger, parts, budget.delta), text
-
-    answer, text = exit_on_error("ledger", work)
-    show(as_json, answer, text)
+    kept, delta = _created(file, budget) if create else _opened(file, budget), budget.delta
+    named = {"budget": kept.budget, "spent": kept.spent(), "remaining": kept.remaining()}
+    found = zip(named.values(), _epsilons_of([*named.values()], delta), strict=True)
+    parts = dict(zip(named, found, strict=True))
+    text = _text_of(kept, parts, delta)
+    if budget.zcdp:
+        pair = f"({budget.epsilon:g}, {delta:g})-differential privacy"
+        total = f"rho = {float(kept.budget.rho)!r} of zero-concentrated privacy in total"
+        text = f"{pair} allows {total}\n{text}"
+    answer: dict[str, Any] = {"delta": delta}
+    for name, (guarantee, epsilon) in parts.items():
+        fields = {k: x.tolist() for k, x in vars(guarantee).items()}
+        answer[name] = {"kind": type(guarantee).__name__, **fields, "epsilon": epsilon}
+    charges = [dataclasses.asdict(charge) for charge in kept.charges]
+    return {**answer, "charges": charges, "digest": kept.digest}, text
 
 
 def _created(file: Path, budget: NewBudget) -> Any:
-    given = {k: getattr(budget, k) for k in ("rho", "epsilon", "gdp")}
-    given = {name: value for name, value in given.items() if value is not None}
-    if len(given) != 1:
+    kinds = [name for name in ("rho", "epsilon", "gdp") if getattr(budget, name) is not None]
+    if len(kinds) != 1:
         raise ValueError("give one budget: --rho, --gdp, or --epsilon with --delta")
     if file.exists():
         raise ValueError(f"--create makes a new ledger, and there is a file {file}")
-    ((kind, size),) = given.items()
-    if not 0 < size < float("inf"):
+    (kind,) = kinds
+    size = getattr(budget, kind)
+    if not 0 < size < math.inf:
         raise ValueError(f"--{kind} must be above 0 and finite, got {size:g}")
     if budget.zcdp and (kind != "epsilon" or not 0 < budget.delta < 1):
         raise ValueError("--zcdp must be beside --epsilon, and --delta above 0 and below 1")
-    dp, pair = library(), (size, budget.delta)
-    made = {
-        "rho": lambda: dp.ZCDP(0.0, size),
-        "gdp": lambda: dp.GDP(size),
-        "epsilon": lambda: dp.largest_zcdp(pair) if budget.zcdp else dp.Budget(*pair),
-    }
-    return dp.Ledger(file, made[kind]())
+    dp = library()
+    if kind == "epsilon":
+        pair = dp.Budget(size, budget.delta)
+        return dp.Ledger(file, dp.largest_zcdp(pair) if budget.zcdp else pair)
+    return dp.Ledger(file, dp.GDP(size) if kind == "gdp" else dp.ZCDP(0.0, size))
 
 
 def _opened(file: Path, budget: NewBudget) -> Any:
@@ -104,40 +92,33 @@ def _opened(file: Path, budget: NewBudget) -> Any:
     return library().Ledger(file)
 
 
-def _parts(ledger: Any, delta: float) -> dict[str, tuple[Any, float]]:
-    """The budget, the spent and the remaining part, and the epsilon of each at delta."""
-    parts = {"budget": ledger.budget, "spent": ledger.spent(), "remaining": ledger.remaining()}
-    return {name: (part, _epsilon_of(part, delta)) for name, part in parts.items()}
+def _epsilons_of(parts: list[Any], delta: float) -> list[float]:
+    """The epsilons that pairs state, or that guarantees have at delta: of one kind together."""
+    groups = [parts] if len({*map(type, parts)}) == 1 else [[part] for part in parts]
+    return [epsilon for group in groups for epsilon in _epsilons_of_kind(group, delta)]
 
 
-def _epsilon_of(part: Any, delta: float) -> float:
-    """The epsilon that a pair states, or that a guarantee has at delta."""
+def _epsilons_of_kind(parts: list[Any], delta: float) -> list[float]:
+    import jax
+    import numpy as np
+
     from jaxdp.adaptive.costs import numbers
 
-    if type(part).__name__ in _PAIRS:
-        return numbers(part)[0]
-    epsilon = float(part.epsilon(delta))
+    if type(parts[0]).__name__ in _PAIRS:
+        return [numbers(part)[0] for part in parts]
+    batch = jax.tree.map(lambda *x: np.stack(x), *parts)
+    epsilons = np.asarray(batch.epsilon(delta))
     if 0 < delta < 1:
         # Fewer digits, if they satisfy delta, whose log is rounded, too.
-        shorter = float(f"{epsilon:.{_PRECISION}g}")
-        if part.log_delta(shorter) <= math.nextafter(math.log(delta), -math.inf):
-            return min(epsilon, shorter)
-    return epsilon
+        shorter = np.array([float(f"{epsilon:.{_PRECISION}g}") for epsilon in epsilons])
+        is_met = batch.log_delta(shorter) <= math.nextafter(math.log(delta), -math.inf)
+        epsilons = np.where(is_met, np.minimum(epsilons, shorter), epsilons)
+    return epsilons.tolist()
 
 
-def _report(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> dict[str, Any]:
-    """The ledger for programs: guarantees as kind and numbers, and as (epsilon, delta)."""
-    answer: dict[str, Any] = {"delta": delta}
-    for name, (guarantee, epsilon) in parts.items():
-        fields = {k: x.tolist() for k, x in vars(guarantee).items()}
-        answer[name] = {"kind": type(guarantee).__name__, **fields, "epsilon": epsilon}
-    charges = [dataclasses.asdict(charge) for charge in ledger.charges]
-    return {**answer, "charges": charges, "digest": ledger.digest}
-
-
-def _text_of(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> str:
+def _text_of(kept: Any, parts: dict[str, tuple[Any, float]], delta: float) -> str:
     """The ledger in words, and a table of its charges."""
-    kind, lines = ledger.budget, []
+    lines: list[str] = []
     titles = {"budget": "budget", "spent": "spent so far", "remaining": "left"}
     for name, (guarantee, epsilon) in parts.items():
         line = f"{titles[name]}: {in_words(guarantee, up=name != 'remaining')}"
@@ -146,14 +127,14 @@ def _text_of(ledger: Any, parts: dict[str, tuple[Any, float]], delta: float) -> 
             line += f"; it implies {rest}"
         lines.append(line)
     rows = [["time (UTC)", "name", "cost", "plan", "output"]]
-    for charge in ledger.charges:
+    for charge in kept.charges:
         times = "" if charge.count == 1 else f"{charge.count} x "
         time = (charge.time or "").removesuffix("+00:00").replace("T", " ")
         outputs = ", ".join(output[:_DIGITS] for output in charge.outputs)
-        cost = times + words(kind, charge.cost)
+        cost = times + words(kept.budget, charge.cost)
         rows.append([time, charge.name, cost, (charge.plan_sha256 or "")[:_DIGITS], outputs])
     table = in_columns(rows) if len(rows) > 1 else ["no charge"]
-    return "\n".join([wrapped("\n".join(lines)), *table, f"digest: {ledger.digest}"])
+    return "\n".join([wrapped("\n".join(lines)), *table, f"digest: {kept.digest}"])
 
 
 def in_words(guarantee: Any, *, up: bool) -> str:

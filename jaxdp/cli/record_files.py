@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxdp.cli import arrow_files
 from jaxdp.proof.files import opened_file
 from jaxdp.tables.labels import ColumnError, normal, number_in
 
@@ -42,6 +41,8 @@ _SEPARATORS = {";": ("semicolons", '";"'), "\t": ("tabs", "tab"), "|": ("bars", 
 _TABS = {"tab": "\t", "\\t": "\t"}
 # Records that are held at a time. chosen: some ten megabytes of a table of twelve columns
 CHUNK = 2**16
+# Formats of pyarrow by the end of a file's name.
+_ARROW = {".parquet": "parquet", ".pq": "parquet", ".arrow": "ipc", ".feather": "ipc"}
 # Numbers with a decimal comma, and with a point.
 _COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?", re.ASCII)
 _POINT = re.compile(r"[+-]?\d*\.\d*(?:[eE][+-]?\d+)?", re.ASCII)
@@ -63,9 +64,9 @@ class Records:
             with opened_file(file, "file of records"):  # no pipe: it is read more than once
                 pass
         self._encoding, self._delimiter, self._decimal = encoding, delimiter, decimal
-        self._is_arrow = file.suffix.lower() in arrow_files.FORMATS
+        self._is_arrow = file.suffix.lower() in _ARROW
         if self._is_arrow:
-            self.names = [normal(name) for name in arrow_files.names(file)]
+            self.names = [normal(name) for name in _dataset(file).schema.names]
         else:
             self._delimiter = _TABS.get(delimiter, delimiter)
             self._check_marks()
@@ -89,7 +90,7 @@ class Records:
         """
         chosen = {name for name in self.names if name and (wanted is None or name in wanted)}
         if self._is_arrow:
-            for batch in arrow_files.batches(self.file, CHUNK):
+            for batch in _batches(self.file):
                 yield {normal(n): x for n, x in batch.items() if normal(n) in chosen}
             return
         places = {name: i for i, name in enumerate(self.names) if name in chosen}
@@ -295,3 +296,26 @@ def _opened(file: Path, encoding: str, errors: str = "strict"):
             raise ValueError(f"{file} begins with the mark of UTF-8: leave --encoding out")
         stack.pop_all()
     return text
+
+
+def _batches(file: Path) -> Iterator[dict[str, list[Any]]]:
+    """The columns of a Parquet or Arrow file, `CHUNK` records at most at a time."""
+    dataset, count = _dataset(file), 0
+    for batch in dataset.to_batches(batch_size=CHUNK):
+        count += 1
+        yield batch.to_pydict()
+    if not count:
+        yield {name: [] for name in dataset.schema.names}
+
+
+def _dataset(file: Path) -> Any:
+    from jaxdp._core import checks  # imports JAX, which help does without
+
+    pyarrow = checks.extra("pyarrow.dataset", "parquet")
+    if not file.is_file():
+        raise FileNotFoundError(f"No such file: {str(file)!r}")
+    try:
+        return pyarrow.dataset(file, format=_ARROW[file.suffix.lower()])
+    except Exception:
+        # Its message may show what the file holds.
+        raise ValueError(f"{file} must be a {file.suffix[1:]} file, as its name says") from None

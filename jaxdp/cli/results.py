@@ -7,7 +7,7 @@ import signal
 import tempfile
 import uuid
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from jaxdp._core.files import write_atomically
@@ -32,12 +32,7 @@ class Held:
                     self._usual[number] = signal.signal(number, self._caught)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._release()
 
     def _caught(self, number: int, frame: FrameType | None) -> None:

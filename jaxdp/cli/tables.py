@@ -1,4 +1,4 @@
-"""`jaxdp release`: noisy counts, sums and means of a CSV file, as a plan says."""
+"""`jaxdp release`: noisy counts, sums and means of a CSV file, as a plan says; `jaxdp check`."""
 
 import contextlib
 import csv
@@ -6,6 +6,7 @@ import io
 import math
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,15 +17,16 @@ import typer
 from jaxdp._core.files import sha256_of, write_atomically
 from jaxdp._core.progress import shown
 from jaxdp.cli.base import (
+    Answer,
     AsJson,
+    add_command,
     as_text,
     check_output,
     exit_on_error,
     in_columns,
     library,
     printed,
-    read_toml,
-    with_options,
+    show,
     wrapped,
 )
 from jaxdp.cli.ledgers import in_words, words
@@ -50,11 +52,12 @@ _TAKEN = (
 
 
 def register(app: typer.Typer) -> None:
-    """Add this command to `app`."""
-    app.command("release")(with_options(run))
+    """Add these commands to `app`."""
+    for command in (release, check):
+        add_command(app, command, reads_records=True)
 
 
-def run(
+def release(
     dialect: Dialect,
     file: Data,
     plan: Annotated[
@@ -64,54 +67,61 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the expected errors; read no record.")
     ] = False,
-    records: Annotated[
-        int | None,
-        typer.Option(help="With --dry-run: records of the table, for the errors of means."),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Release noisy counts, sums and means under one budget, with error bars."""
-    progress = False if as_json else None
-
-    def work() -> tuple[dict[str, Any], str, Any]:
-        table_plan = _plan_of(plan, output, file)
-        if dry_run:
-            return *_expected(table_plan, records), None
-        if records is not None:
-            raise ValueError("--records must stand beside --dry-run, which reads no record")
-        _require_place(output)
-        data = Records(file, **vars(dialect))
-        has_room(table_plan)
+    table_plan = _plan_of(plan, output, file)
+    if dry_run:
+        answer, lines = _expected(table_plan)
+        show(as_json, answer, f"{lines}\n{_meaning(answer)}")
+        return
+    _require_place(output)
+    data = Records(file, **vars(dialect))
+    has_room(table_plan)
+    with Held() as held:
         with data.located(), _charge_said(table_plan.ledger):
-            chunks = Chunks(data, table_plan, progress, held)
+            chunks = Chunks(data, table_plan, False if as_json else None, held)
             table = library().tables.release(chunks, table_plan)
         rows = [row._asdict() for row in table.rows]
+        answer, lines = _report(table_plan, rows), _lines(rows)
         paid = None if table.receipt is None else (table_plan.ledger, table.receipt)
-        return _report(table_plan, rows), _lines(rows), paid
-
-    def write() -> None:
-        if output is not None:
-            write_atomically(output, _in_format(output, answer), replaces=False)
-            written.append(f"in {output}")
-            if paid is not None:
-                ledger, receipt = paid
-                library().Ledger(ledger).record_output(receipt, output)
-
-    written: list[str] = []
-    with Held() as held:
-        answer, lines, paid = exit_on_error("release", work, reads_records=True)
+        place = ""
         try:
-            if not dry_run:
+            if output is not None:
+                content = _in_format(output, answer)
+                write = partial(write_atomically, output, content, replaces=False)
                 exit_on_error("release", write, reads_records=True)
+                place = f"in {output}"
+                lines += f"\nwritten to {output}"
+                if paid is not None:
+                    record = partial(library().Ledger(paid[0]).record_output, paid[1], output)
+                    exit_on_error("release", record, reads_records=True)
         finally:  # what was charged is shown
-            lines += f"\nwritten to {output}" if written else ""
-            text = f"{lines}\n{wrapped(_bars(answer) + answer['guarantee'])}"
+            text = f"{lines}\n{_meaning(answer)}"
             error = printed(as_text(answer) if as_json else text)
             if error is not None or held.pending:
-                place = "printed" if error is None else "".join(written)
-                if not place:
-                    place = "not kept" if dry_run else rescued(as_text(answer) + "\n")
+                lost = error is not None and not place
+                place = rescued(as_text(answer) + "\n") if lost else place or "printed"
                 raise _told(error, place, paid)
+
+
+def check(
+    dialect: Dialect,
+    plan: Annotated[Path, typer.Argument(help="TOML file of a plan.")],
+    file: Data,
+    as_json: AsJson = False,
+) -> Answer:
+    """Tell whether `jaxdp release` would take a plan and a file; draw and charge nothing."""
+    table_plan, records = read_plan(plan), Records(file, **vars(dialect))
+    fits = has_room(table_plan)
+    from jaxdp.tables.release import tally_of
+
+    with records.located():
+        chunks = Chunks(records, table_plan, False if as_json else None, Held())
+        tally_of(chunks, table_plan).totals()
+    answer = {"plan": str(plan), "file": str(file), "is_accepted": True, "fits_ledger": fits}
+    room = ", and the ledger has room" if fits else ""
+    return answer, f"{plan} and {file} would be accepted{room}; nothing was released or charged"
 
 
 def _plan_of(plan: Path, output: Path | None, file: Path) -> Any:
@@ -183,7 +193,11 @@ class Chunks:
 def read_plan(file: Path) -> Any:
     """The plan in a TOML file, with the SHA-256 of the file."""
     content = read_bytes(file, "plan")
-    return library().tables.plan(read_toml(file))._replace(sha256=sha256_of(content))
+    try:
+        keys = tomllib.loads(content.decode("utf-8-sig"))
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{file} must be TOML in UTF-8: {error}") from error
+    return library().tables.plan(keys)._replace(sha256=sha256_of(content))
 
 
 def has_room(plan: Any) -> bool | None:
@@ -211,10 +225,10 @@ def has_room(plan: Any) -> bool | None:
     return True
 
 
-def _bars(answer: dict[str, Any]) -> str:
-    """The meaning of the half widths."""
+def _meaning(answer: dict[str, Any]) -> str:
+    """The meaning of the half widths, and the guarantee."""
     whose = "all half widths hold together" if answer["jointly"] else "each half width holds"
-    return f"{whose} with probability {answer['level']:g}\n"
+    return wrapped(f"{whose} with probability {answer['level']:g}\n{answer['guarantee']}")
 
 
 def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -248,32 +262,23 @@ def _report(plan: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _expected(plan: Any, records: int | None) -> tuple[dict[str, Any], str]:
-    """Errors of the statistics by name; for a mean without `records` the errors of its sum."""
-    from jaxdp.tables.rows import error_of_mean
-
-    if records is not None and records < 1:
-        raise ValueError(f"--records must be 1 or more, got {records}")
-    rows = []
+def _expected(plan: Any) -> tuple[dict[str, Any], str]:
+    """Errors of the statistics by name; for a mean the errors of its sum."""
     errors = plan.expected_errors()
-    for i, query in enumerate(plan.queries):
-        error = errors[query.name]
-        if query.statistic == "mean" and records is not None:
-            error = error_of_mean(plan, i, records)
-        numbers = {name: float(value) for name, value in vars(error).items()}
-        rows.append({"name": query.name, "noise": query.noise, **numbers})
+    rows = [
+        {"name": q.name, "noise": q.noise}
+        | {name: float(value) for name, value in vars(errors[q.name]).items()}
+        for q in plan.queries
+    ]
     kinds, report = {q.statistic for q in plan.queries}, _report(plan, rows)
-    note = ""
-    if "mean" in kinds and records is None:
-        note += "\nof a mean: the errors of its sum, to be divided by the number of records"
-        note += "\n(--records N does so, and adds the error of the count)"
-    elif "mean" in kinds:
-        note += f"\nof a mean: at most, if {records:,} records are in cells of equal size"
+    notes = [_lines(rows)]
+    if "mean" in kinds:
+        notes.append("of a mean: the errors of its sum, to be divided by the number of records")
     if "quantile" in kinds:
-        note += "\nof a quantile: bounds on the errors of its rank, in records"
+        notes.append("of a quantile: bounds on the errors of its rank, in records")
     for name, threshold in report["thresholds"].items():
-        note += f"\n{name}: labels are published from {threshold} records (noisy) on"
-    return report, _lines(rows) + note
+        notes.append(f"{name}: labels are published from {threshold} records (noisy) on")
+    return report, "\n".join(notes)
 
 
 def _lines(rows: list[dict[str, Any]]) -> str:

@@ -46,7 +46,7 @@ class Cells(NamedTuple):
     """The cells of one column.
 
     names: of the cells, `other` last if `has_other`; labels, edges, unit: of categories, of bins or
-    of dates, whose first period has the number `first`; zone: the zone of dates.
+    of dates, whose first period has the number `first`.
     """
 
     column: str
@@ -56,7 +56,6 @@ class Cells(NamedTuple):
     edges: tuple[float, ...]
     unit: str | None
     first: int
-    zone: datetime.tzinfo
 
     @property
     def kinds(self) -> set[str]:
@@ -110,7 +109,7 @@ class Sorter:
         )
 
     def _cell(self, value: Any) -> int:
-        label = label_of(value, self._cells.zone)
+        label = label_of(value)
         if label is None:
             return self._rest
         found = self._of_label(label)
@@ -133,9 +132,7 @@ class Sorter:
         return None
 
 
-def cells_of(
-    place: str, column: str, table: Mapping[str, Any], zone: datetime.tzinfo
-) -> Cells | None:
+def cells_of(place: str, column: str, table: Mapping[str, Any]) -> Cells | None:
     """The cells that a table of keys defines for a column; None if it defines none."""
     given = [key for key in ("categories", "bins", "unit") if key in table]
     other = flag_of(place, table, "other")
@@ -155,30 +152,28 @@ def cells_of(
             raise ValueError(f"{place}: {key} is for a unit of dates")
     labels, edges, unit, first = (), (), None, 0
     if kind == "categories":
-        names, labels = _categories(place, table["categories"], zone)
+        names, labels = _categories(place, table["categories"])
     elif kind == "bins":
         names, edges = _bins(place, table["bins"])
     else:
         unit = one_of(place, table, "unit", UNITS)
-        names, first = _periods(place, table, unit, zone)
+        names, first = _periods(place, table, unit)
     if other and _OTHER in names:
         raise ValueError(f"{place}: other must be false where a category is named {_OTHER!r}")
     names = (*names, _OTHER) if other else names
-    return Cells(column, names, other, labels, edges, unit, first, zone)
+    return Cells(column, names, other, labels, edges, unit, first)
 
 
-def _categories(
-    place: str, listed: object, zone: datetime.tzinfo
-) -> tuple[tuple[str, ...], tuple[Label, ...]]:
+def _categories(place: str, listed: object) -> tuple[tuple[str, ...], tuple[Label, ...]]:
     """Names of the cells, and the public categories as labels, each once."""
     if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
         raise ValueError(f"{place}: categories must be a list of labels, got {listed!r}")
-    labels = tuple(label for x in listed if (label := label_of(x, zone)) is not None)
+    labels = tuple(label for x in listed if (label := label_of(x)) is not None)
     if len(labels) < len(listed):
         raise ValueError(f"{place}: categories must not be empty or NaN, got {listed!r}")
     for value, label in zip(listed, labels, strict=True):
         if isinstance(value, datetime.datetime) and value.date() != label.value:
-            raise ValueError(f"{place}: categories must be dates in the plan's zone, got {value}")
+            raise ValueError(f"{place}: categories must be dates in UTC, got {value}")
     if overlap(labels):
         raise ValueError(
             f"{place}: categories must differ, got {listed!r}: a record is in one at most, and a "
@@ -207,13 +202,11 @@ def _bin_of(edges: tuple[float, ...], value: float) -> int | None:
     return min(bisect.bisect_right(edges, value), len(edges) - 1) - 1
 
 
-def _periods(
-    place: str, table: Mapping[str, Any], unit: str, zone: datetime.tzinfo
-) -> tuple[tuple[str, ...], int]:
+def _periods(place: str, table: Mapping[str, Any], unit: str) -> tuple[tuple[str, ...], int]:
     """Names of the periods from `first` to `last`, and the number of the first one."""
     ends = []
     for key in ("first", "last"):
-        label = label_of(table.get(key), zone)
+        label = label_of(table.get(key))
         if label is None or label.kind != "dates":
             raise ValueError(
                 f"{place}: {key} must be a date such as 2024-12-31, public and beside unit, got "

@@ -3,7 +3,7 @@
 A category that is a text is compared as text, without the spaces around it and in Unicode's
 composed form (NFC): "02139" is not "2139". A category that is a number is compared by value, with
 numbers and with texts that are written as one: 1 is 1.0, "1", "1.0" and "1e0". A boolean is true,
-"true" and "True". A date is every time of its day in the plan's zone, and every text of one.
+"true" and "True". A date is every time of its day in UTC, and every text of one.
 
 A record whose value is missing is left out ("drop"), or counts as a public number inside of the
 bounds. The contribution of a record depends on the record alone, and is at most the bound: the
@@ -83,13 +83,13 @@ def number_in(text: str) -> float:
         return math.nan
 
 
-def label_of(value: Any, zone: datetime.tzinfo = datetime.UTC) -> Label | None:
+def label_of(value: Any) -> Label | None:
     """The label that a value is; None where it is missing: None, NaN, NA, NaT or an empty text.
 
-    Times with an offset are dates in `zone`.
+    Times with an offset are dates in UTC.
     """
     if isinstance(value, str):
-        return _label_of_text(normal(value), zone)
+        return _label_of_text(normal(value))
     if isinstance(value, bool | np.bool_):
         return Label("booleans", bool(value), _WRITTEN[bool(value)])
     if value is None or _is_unlike_itself(value):
@@ -102,10 +102,10 @@ def label_of(value: Any, zone: datetime.tzinfo = datetime.UTC) -> Label | None:
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[us]").item()
     if isinstance(value, datetime.date):
-        day = _day(value, zone)
+        day = _day(value)
         return Label("dates", day, (day.isoformat(),))
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    return _label_of_text(normal(text), zone)
+    return _label_of_text(normal(text))
 
 
 def overlap(labels: Sequence[Label]) -> bool:
@@ -144,25 +144,25 @@ def _duration(value: Any) -> Any:
         return str(value)
 
 
-def _day(value: datetime.date, zone: datetime.tzinfo) -> datetime.date:
-    """The date, of a time with an offset in the zone."""
+def _day(value: datetime.date) -> datetime.date:
+    """The date, of a time with an offset in UTC."""
     if not isinstance(value, datetime.datetime):
         return value
     if value.tzinfo is not None:
         with contextlib.suppress(OverflowError):  # the first or the last day of the calendar
-            value = value.astimezone(zone)
+            value = value.astimezone(datetime.UTC)
     return value.date()
 
 
-def _label_of_text(text: str, zone: datetime.tzinfo) -> Label | None:
+def _label_of_text(text: str) -> Label | None:
     """The label of a text that is `normal`."""
     if not text:
         return None
-    kind, value = _parsed(text, zone)
+    kind, value = _parsed(text)
     return Label(kind, value, (text,), is_text=True)
 
 
-def _parsed(text: str, zone: datetime.tzinfo) -> tuple[str, Any]:
+def _parsed(text: str) -> tuple[str, Any]:
     """The kind and the value that a text is written as."""
     if text.lower() in _BOOLEANS:
         return "booleans", _BOOLEANS[text.lower()]
@@ -174,7 +174,7 @@ def _parsed(text: str, zone: datetime.tzinfo) -> tuple[str, Any]:
         elif date := _DATE.fullmatch(text):
             is_utc = date.end(1) < len(text)
             moment = datetime.datetime.fromisoformat(date[1] + "+00:00" * is_utc)
-            return "dates", _day(moment, zone)
+            return "dates", _day(moment)
     except ValueError:
         pass
     return "texts", text

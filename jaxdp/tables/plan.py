@@ -7,10 +7,8 @@ by cells costs no more than one number: the noise of each cell has the sensitivi
 
 from __future__ import annotations
 
-import datetime
 import json
 import math
-import zoneinfo
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -31,7 +29,7 @@ from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.pure import ApproxDP
-from jaxdp.guarantee.renyi import ZCDP, largest_zcdp
+from jaxdp.guarantee.renyi import ZCDP
 from jaxdp.mechanism import Mechanism
 from jaxdp.released import size_error
 from jaxdp.tables.cells import CELL_KEYS, MOST_CELLS, Cells, cells_of
@@ -54,12 +52,12 @@ from jaxdp.tables.unknown import threshold_of, unknown_delta_of
 # Least probability that one of many bars misses. chosen: far above the rounding of levels near 1
 _LEAST_MISS = 1e-11
 _KEYS = (
-    *("epsilon", "delta", "rho", "noise", "level", "jointly", "ledger", "zone", "columns"),
-    *("missing", "name", "accounting", "person", "rows", "max_cells", "release"),
+    *("epsilon", "delta", "rho", "noise", "level", "jointly", "ledger", "columns"),
+    *("missing", "name", "person", "rows", "max_cells", "release"),
 )
 # Distance of two bounds. chosen: one over the largest number of a plan
 _LEAST = 1e-100
-# Largest ratio of weights and relative scales. chosen: far beyond all that are used
+# Largest ratio of weights. chosen: far beyond all that are used
 _LARGEST_RATIO = 1e12
 # Columns of a table. chosen: their margins are 2^6 - 1 tables
 _MOST_COLUMNS = 6
@@ -79,10 +77,7 @@ def _noise(place: str, table: Mapping[str, Any], key: str) -> str:
     return one_of(place, table, key, ALLOCATED)
 
 
-def _ratio(place: str, table: Mapping[str, Any], key: str) -> float | None:
-    """A number that noise scales are made of."""
-    if table[key] is None:
-        return None
+def _ratio(place: str, table: Mapping[str, Any], key: str) -> float:
     return number_of(place, table, key, lower=1.0 / _LARGEST_RATIO, upper=_LARGEST_RATIO)
 
 
@@ -94,11 +89,12 @@ def _unit(place: str, table: Mapping[str, Any], key: str) -> Fraction | None:
 
 
 class Rule(NamedTuple):
-    """Statistics that have a key, its default there, and how its value is read."""
+    """Statistics that have a key, its default there, how its value is read, and it elsewhere."""
 
     statistics: tuple[str, ...]
     default: Any = None
     read: Callable[[str, Mapping[str, Any], str], Any] = _as_it_is
+    elsewhere: Any = None
 
 
 STATISTICS = ("count", "sum", "mean", "quantile")
@@ -108,16 +104,15 @@ RULES = {
     "statistic": Rule(STATISTICS),
     "column": Rule(STATISTICS, None, _normal_text),
     "by": Rule(STATISTICS, ()),
-    "margins": Rule(_NOISY, False, flag_of),
+    "margins": Rule(_NOISY, False, flag_of, False),
     **dict.fromkeys(CELL_KEYS, Rule(("count",))),
     "unit": Rule(STATISTICS, None, _unit),
-    "lower": Rule(_OF_VALUES, None, number_of),
-    "upper": Rule(_OF_VALUES, None, number_of),
+    "lower": Rule(_OF_VALUES, None, number_of, 0.0),
+    "upper": Rule(_OF_VALUES, None, number_of, 1.0),
     "missing": Rule(STATISTICS),
-    "noise": Rule(_NOISY, None, _noise),
+    "noise": Rule(_NOISY, None, _noise, "exponential_mechanism"),
     "weight": Rule(STATISTICS, 1.0, _ratio),
-    "scale": Rule(_NOISY, None, _ratio),
-    "probabilities": Rule(("quantile",), [0.5], probabilities_of),
+    "probabilities": Rule(("quantile",), [0.5], probabilities_of, ()),
     "unknown_delta": Rule(("count",), None, unknown_delta_of),
 }
 
@@ -127,26 +122,22 @@ def queries_of(plan: Mapping[str, Any]) -> tuple[Query, ...]:
     tables = plan.get("release")
     if not isinstance(tables, Sequence) or isinstance(tables, str) or not tables:
         raise ValueError("plan: release must be a list of tables, one per statistic: [[release]]")
-    noise = one_of("plan", {"noise": "gaussian", **plan}, "noise", ALLOCATED)
-    zone = _zone_of(plan)
-    columns = _columns(plan, zone)
+    usual = {"noise": one_of("plan", {"noise": "gaussian", **plan}, "noise", ALLOCATED)}
+    of_values = {**usual, "missing": plan.get("missing")}
+    columns = _columns(plan)
     queries = []
     for index, table in enumerate(tables):
         place = f"plan: release {index + 1}"
         require_known(place, table, (*RULES,))
         statistic = one_of(place, table, "statistic", STATISTICS)
-        usual: dict[str, Any] = {"noise": noise}
-        if statistic != "count":
-            usual["missing"] = plan.get("missing")
         values = dict[str, Any]()
         for key, rule in RULES.items():
-            if statistic not in rule.statistics and key in table:
+            has_key = statistic in rule.statistics
+            if not has_key and key in table:
                 raise ValueError(f"{place}: a {statistic} must have no {key}")
-            given = {key: rule.default, **usual, **table}
-            values[key] = rule.read(place, given, key) if statistic in rule.statistics else None
-        if "weight" in table and "scale" in table:
-            raise ValueError(f"{place}: give either weight or scale")
-        queries.append(in_units(_query(place, table, values, columns, zone)))
+            given = {key: rule.default, **(usual if statistic == "count" else of_values), **table}
+            values[key] = rule.read(place, given, key) if has_key else rule.elsewhere
+        queries.append(in_units(_query(place, table, values, columns)))
     names = [query.name for query in queries]
     for query in queries:
         if names.count(query.name) > 1:
@@ -163,44 +154,38 @@ def _query(
     table: Mapping[str, Any],
     values: dict[str, Any],
     columns: Mapping[str, Cells],
-    zone: datetime.tzinfo,
 ) -> Query:
     """The statistic of the values of all keys, before its units."""
-    statistic, column = values["statistic"], values["column"]
-    lower, upper = (0.0, 1.0) if statistic == "count" else (values["lower"], values["upper"])
+    lower, upper = values["lower"], values["upper"]
     if not upper - lower >= _LEAST:
         raise ValueError(f"{place}: lower must lie below upper, got {lower} and {upper}")
+    statistic, column = values["statistic"], values["column"]
     cells, missing = _groups(place, values["by"], columns), missing_of(place, values, lower, upper)
     if statistic == "count":
-        column, cells = _counted(place, table, (column, missing, cells), zone)
+        column, cells = _counted(place, table, (column, missing, cells))
     elif column is None:
         raise ValueError(f"{place}: column must be given")
     if values["margins"] and not cells:
         raise ValueError(f"{place}: margins must be false without by")
+    as_read = ("statistic", "margins", "noise", "weight", "probabilities", "unknown_delta")
     return Query(
         where=place,
         name=values["name"] or name_of(statistic, column, cells),
-        statistic=statistic,
         column=column,
         cells=cells,
-        margins=bool(values["margins"]),
         bounds=(lower, upper),
         missing=missing,
-        noise=values["noise"] or "exponential_mechanism",
-        weight=values["weight"],
-        scale=values["scale"],
-        probabilities=values["probabilities"] or (),
-        unknown_delta=values["unknown_delta"],
         given_unit=values["unit"],
+        **{key: values[key] for key in as_read},
     )
 
 
 def _counted(
-    place: str, table: Mapping[str, Any], given: tuple[Any, ...], zone: datetime.tzinfo
+    place: str, table: Mapping[str, Any], given: tuple[Any, ...]
 ) -> tuple[str | None, tuple[Cells, ...]]:
     """The column whose present values are counted, and the cells of a count."""
     column, missing, cells = given
-    own, is_unknown = cells_of(place, column or "", table, zone), "unknown_delta" in table
+    own, is_unknown = cells_of(place, column or "", table), "unknown_delta" in table
     if column is None and (own is not None or missing is not None):
         raise ValueError(f"{place}: column must be given")
     if own is not None and cells:
@@ -225,16 +210,7 @@ def _missing_count(query: Query) -> str:
     return f'add a [[release]] with statistic = "count" and {how}'
 
 
-def _zone_of(plan: Mapping[str, Any]) -> datetime.tzinfo:
-    """The zone of dates: UTC if the plan names none."""
-    name = text_of("plan", plan, "zone")
-    try:
-        return datetime.UTC if name is None else zoneinfo.ZoneInfo(name)
-    except (OSError, ValueError, zoneinfo.ZoneInfoNotFoundError):
-        raise ValueError(f"plan: zone must be one such as Europe/Zurich, got {name!r}") from None
-
-
-def _columns(plan: Mapping[str, Any], zone: datetime.tzinfo) -> dict[str, Cells]:
+def _columns(plan: Mapping[str, Any]) -> dict[str, Cells]:
     """The cells of the columns that tables are grouped by, which the plan defines once."""
     columns, found = plan.get("columns", {}), dict[str, Cells]()
     if not isinstance(columns, Mapping):
@@ -242,7 +218,7 @@ def _columns(plan: Mapping[str, Any], zone: datetime.tzinfo) -> dict[str, Cells]
     for name, table in columns.items():
         place, column = f"plan: columns.{name}", normal(name)
         require_known(place, table, CELL_KEYS)
-        cells = cells_of(place, column, table, zone)
+        cells = cells_of(place, column, table)
         if cells is None:
             raise ValueError(f"{place} must have categories, bins or a unit")
         if column in found:
@@ -285,15 +261,14 @@ class TablePlan(NamedTuple):
     the public `lower` and `upper`); `by`, the columns of its cells; `margins` = true for sums over
     cells; `unit`, which a sum is rounded to, or the step of the grid of a quantile; `probabilities`
     of quantiles, [0.5] if left out; `missing`, "drop" or a number within the bounds that stands for
-    missing values; `name`; `noise`; `weight`, 1 if left out, or `scale`. A count of a `column` may
+    missing values; `name`; `noise`; `weight`, 1 if left out. A count of a `column` may
     have the keys of its cells, or `missing` = "drop" to count the present values, or
     `unknown_delta` to publish the labels of the records from a noisy threshold on. Noise scales are
-    multiplier * sensitivity / weight, or multiplier * scale (in the column's unit). A quantile has
-    about the rho of a Gaussian count of its weight, three times.
+    multiplier * sensitivity / weight. A quantile has about the rho of a Gaussian count of its
+    weight, three times.
     """
 
     queries: tuple[Query, ...]
-    mechanisms: tuple[Mechanism | ExponentialMechanism, ...]
     guarantee: ApproxDP | Drawn
     level: float
     jointly: bool
@@ -304,6 +279,11 @@ class TablePlan(NamedTuple):
     person: str | None
     rows: int
     max_cells: int | None
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism | ExponentialMechanism, ...]:
+        """The mechanism of each statistic, in units."""
+        return tuple(query.mechanism for query in self.queries)
 
     @property
     def miss(self) -> float:
@@ -320,17 +300,15 @@ class TablePlan(NamedTuple):
         No record is read. The error of a mean is about the error of its sum over the number of
         records. Of quantiles they are bounds on the errors of ranks, in records.
         """
-        pairs, level = zip(self.queries, self.mechanisms, strict=True), 1.0 - self.miss
-        return {query.name: error_of(query, m, level) for query, m in pairs}
+        return {query.name: error_of(query, 1.0 - self.miss) for query in self.queries}
 
     def thresholds(self) -> dict[int, int]:
         """Least published counts, by index of the statistics whose categories are unknown."""
-        found = {}
-        for i, (query, mechanism) in enumerate(zip(self.queries, self.mechanisms, strict=True)):
-            delta = query.unknown_delta
-            if delta is not None and isinstance(mechanism, Mechanism):
-                found[i] = threshold_of(mechanism, (query.rows, query.moved), delta)
-        return found
+        return {
+            i: threshold_of(query.mechanism, (query.rows, query.moved), query.unknown_delta)
+            for i, query in enumerate(self.queries)
+            if query.unknown_delta is not None
+        }
 
 
 @in_float64
@@ -340,18 +318,16 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     Args:
         plan: the content of a TOML file with these keys. `epsilon` and `delta`, or `rho` of
             zero-concentrated privacy: the budget, of neighbours that differ by one record added or
-            removed; `accounting` = "zcdp" spends the `largest_zcdp` of epsilon and delta. `noise`,
-            of statistics that name none: "gaussian", the default, "laplace", "discrete_gaussian" or
-            "discrete_laplace". `level` of the half widths, 0.95, of all rows together with
+            removed. `noise` of statistics that name none: "gaussian", the default, "laplace",
+            "discrete_gaussian" or "discrete_laplace". `level` of the half widths, 0.95, of all rows
+            together with
             `jointly` = true. `ledger`: the file of a `Ledger`, which keeps the plan's `name` with
             the charge. `person`, a column of ids, and `rows`: neighbours differ by all records of
             one person, and `rows` of them are kept at random; with `max_cells`, `rows` in each of
-            so many cells. `zone` of dates, as "Europe/Zurich",
-            for times with an offset; UTC if left out. `columns.NAME`: the public cells of a column
-            to group by: `categories`; increasing `bins`; or `unit` ("day", "week", "month",
-            "quarter" or "year") from the date `first` to `last`; `other` = true adds a cell of all
-            others. `missing`: for all statistics of values. `release`: a list of statistics;
-            `TablePlan` lists their keys.
+            so many cells. `columns.NAME`: the public cells of a column to group by: `categories`;
+            increasing `bins`; or `unit` ("day", "week", "month", "quarter" or "year") from the date
+            `first` to `last`; `other` = true adds a cell of all others. `missing`: for all
+            statistics of values. `release`: a list of statistics; `TablePlan` lists their keys.
 
     Returns:
         A `TablePlan` with the least multiplier that the budget allows under exact composition
@@ -377,13 +353,18 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     require_known("plan", plan, _KEYS)
     level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=LARGEST_LEVEL)
     person = person_of(plan)
-    queries = with_moves(queries_of(plan), *person[1:])
-    mechanisms, guarantee, loss = _calibrated(plan, queries)
-    jointly, ledger = flag_of("plan", plan, "jointly"), text_of("plan", plan, "ledger")
-    name = text_of("plan", plan, "name") or "table"
-    sha256 = sha256_of(json.dumps(plan, sort_keys=True, default=str).encode())
-    rest = (level, jointly, ledger, loss, name, sha256, *person)
-    made = TablePlan(queries, mechanisms, guarantee, *rest)
+    queries, guarantee, loss = _calibrated(plan, with_moves(queries_of(plan), *person[1:]))
+    made = TablePlan(
+        queries,
+        guarantee,
+        level,
+        flag_of("plan", plan, "jointly"),
+        text_of("plan", plan, "ledger"),
+        loss,
+        text_of("plan", plan, "name") or "table",
+        sha256_of(json.dumps(plan, sort_keys=True, default=str).encode()),
+        *person,
+    )
     if any(q.unknown_delta is not None for q in queries) and made.jointly:
         raise ValueError(
             "plan: unknown_delta must stand without jointly, as the number of rows is not known"
@@ -395,20 +376,22 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
 
 def _calibrated(
     plan: Mapping[str, Any], queries: tuple[Query, ...]
-) -> tuple[tuple[Mechanism | ExponentialMechanism, ...], ApproxDP | Drawn, PrivacyLoss]:
-    """The mechanisms with the least noise that the budget allows, its guarantee and their loss."""
+) -> tuple[tuple[Query, ...], ApproxDP | Drawn, PrivacyLoss]:
+    """Mechanisms with the least noise that the budget allows, its guarantee and their loss."""
     exact, guarantee = _budget(plan, queries)
     build = partial(_zcdp if isinstance(exact, ZCDP) else _loss, queries)
     multiplier = float(calibrate(build, exact))
     if not math.isfinite(multiplier):
         raise ValueError(f"plan: the budget must be one that some noise meets, got {guarantee}")
-    mechanisms = tuple(
-        ExponentialMechanism(q.base / multiplier)
-        if q.probabilities
-        else mechanism_of(q.noise, multiplier * q.base, q.sensitivity, q.rows)
+    made = tuple(
+        q._replace(
+            mechanism=ExponentialMechanism(q.base / multiplier)
+            if q.probabilities
+            else mechanism_of(q.noise, multiplier * q.base, q.sensitivity, q.rows)
+        )
         for q in queries
     )
-    return mechanisms, guarantee, _loss(queries, xp.asarray(multiplier))
+    return made, guarantee, _loss(queries, xp.asarray(multiplier))
 
 
 def _batches(
@@ -421,7 +404,7 @@ def _batches(
         runs = np.array([float(query.runs) for query in chosen])
         yield ExponentialMechanism(bases / multiplier[..., None]), runs
     for noise in ALLOCATED:
-        of_noise = [q for q in queries if q.noise == noise and q not in chosen]
+        of_noise = [q for q in queries if q.noise == noise and not q.probabilities]
         if of_noise:
             scales = multiplier[..., None] * xp.asarray([query.base for query in of_noise])
             units, rows = [q.sensitivity for q in of_noise], [q.rows for q in of_noise]
@@ -456,7 +439,6 @@ def _budget(
     cells = sum(math.prod(query.shape) * query.draws for query in queries)
     # The sum and the product are rounded by much less than a millionth.
     error = float(size_error(cells + MOST_CELLS * len(hidden), LATTICE_STEP)) + sum(hidden)
-    accounting = one_of("plan", {"accounting": "exact", **plan}, "accounting", ("exact", "zcdp"))
     if "rho" in plan:
         if "epsilon" in plan or "delta" in plan:
             raise ValueError("plan: give either rho, or epsilon and delta")
@@ -473,7 +455,4 @@ def _budget(
             + (" (unknown_delta is a part of it)" if hidden else "")
         )
     exact = Budget(epsilon, delta - lost_delta)
-    if accounting == "zcdp":
-        rho = largest_zcdp(exact)
-        return rho, Drawn(rho, error)
     return exact, ApproxDP(epsilon, delta)

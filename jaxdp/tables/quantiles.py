@@ -38,7 +38,6 @@ import numpy as np
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Key
 from jaxdp.design.expected_error import ExpectedError
-from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.tables.fields import number_of
 
 # Steps of a grid without a unit. chosen: errors of a thousandth of the range
@@ -81,15 +80,13 @@ def steps_of(place: str, bounds: tuple[float, float], unit: Fraction | None) -> 
     return (upper - lower) / steps
 
 
-def rank_error(
-    mechanism: ExponentialMechanism, q: Fraction, rows: int, points: int, miss: float
-) -> ExpectedError:
-    """Errors of the rank of a point, in records: upper bounds for all records.
+def rank_error(epsilon: float, q: Fraction, rows: int, points: int, miss: float) -> ExpectedError:
+    """Errors of the rank of a point that is chosen with epsilon, in records: upper bounds.
 
     The half width t holds for both ends of the interval together, and for a point of its own:
     P[u <= -t] <= (m + 1) exp(-t / scale), up to weights of 2^-88.
     """
-    epsilon = float(mechanism.epsilon_bound) - rows * _SLACK
+    epsilon = epsilon - rows * _SLACK
     if not epsilon > 0:
         return ExpectedError(*(xp.asarray(math.inf) for _ in range(3)))
     scale, log = 2.0 * rows * float(max(q, 1 - q)) / epsilon, math.log(points)

@@ -13,14 +13,13 @@ import itertools
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike
 from jaxdp._numeric.elementary import round_up
 from jaxdp.design.expected_error import ExpectedError, expected_error
 from jaxdp.design.families import MEMBERS, scaled
-from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.mechanism import Mechanism
 from jaxdp.released import BITS, unit_of
 from jaxdp.tables.cells import Cells
@@ -37,7 +36,7 @@ _MOST_UNITS = 2**30
 _LARGEST_WASTE = Fraction(5, 4)
 # Part of a bound that clips are moved by, to end on a whole number of units. derived: 32 ulps
 _SLACK = Fraction(1, 2**48)
-# Largest ratio of the lattice's step to the noise's scale. derived: `released.lattice_of`
+# Largest ratio of the lattice's step to the noise's scale. derived: `released`
 LATTICE_STEP = 2.0**-BITS
 
 
@@ -53,7 +52,8 @@ class Query(NamedTuple):
     Values are clipped to [lower, upper], the bounds or a few ulps within. `middle` is subtracted
     from each. A record moves the sum by at most `sensitivity` units. base: the scale of the noise
     over the common multiplier, in units; of quantiles epsilon times it. Neighbours differ by `rows`
-    records in each of `moved` cells, as `tables.people` has it.
+    records in each of `moved` cells, as `tables.people` has it. mechanism: in units, None before
+    the plan is calibrated.
     """
 
     where: str
@@ -66,7 +66,6 @@ class Query(NamedTuple):
     missing: Missing
     noise: str
     weight: float
-    scale: float | None
     probabilities: tuple[Fraction, ...]
     unknown_delta: float | None
     given_unit: Fraction | None
@@ -78,6 +77,7 @@ class Query(NamedTuple):
     base: float = 1.0
     rows: int = 1
     moved: int = 1
+    mechanism: Any = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -99,6 +99,11 @@ class Query(NamedTuple):
     def is_whole(self) -> bool:
         """True if the noisy number is whole, by rounding if the noise is continuous."""
         return self.statistic == "count" or MEMBERS[self.noise].on_integers
+
+    @property
+    def step(self) -> float | None:
+        """The granularity in units: whole numbers, or None: as fine as the lattice."""
+        return 1.0 if self.is_whole and not MEMBERS[self.noise].on_integers else None
 
     @property
     def points(self) -> int:
@@ -154,35 +159,28 @@ def _table(query: Query, cells: tuple[Cells, ...]) -> Hashable:
     return (*kind, query.unknown_delta, partial, frozenset(cells))
 
 
-def error_of(
-    query: Query, mechanism: Mechanism | ExponentialMechanism, level: float
-) -> ExpectedError:
+def error_of(query: Query, level: float) -> ExpectedError:
     """`expected_error` in the column's unit; the half width includes all rounding.
 
     For quantiles, bounds on the errors of the ranks; the worst one.
     """
-    if isinstance(mechanism, ExponentialMechanism):
-        errors = rank_errors(query, mechanism, 1.0 - level)
-        return max(errors, key=lambda error: error.half_width)
-    noise, unit = mechanism.noise, float(query.unit)
+    if query.probabilities:
+        return max(rank_errors(query, 1.0 - level), key=lambda error: error.half_width)
+    noise, unit = query.mechanism.noise, float(query.unit)
     fine = 0.0 if noise.on_integers else LATTICE_STEP * unit_of(noise)
-    error = expected_error(mechanism, level, fine)
+    error = expected_error(query.mechanism, level, fine)
     half_width = error.half_width + (0.0 if query.statistic == "count" else 0.5)
-    if step_of(query, mechanism) is not None:
+    if query.step is not None:
         # The exact count is whole, so that the rounded noise is its error.
         half_width = xp.floor(half_width + 0.5)
     errors = (error.standard_deviation, error.mean_absolute, half_width)
     return ExpectedError(*(unit * x for x in errors))
 
 
-def rank_errors(query: Query, mechanism: ExponentialMechanism, miss: float) -> list[ExpectedError]:
+def rank_errors(query: Query, miss: float) -> list[ExpectedError]:
     """Bounds on the errors of the ranks of each quantile, in records."""
-    return [rank_error(mechanism, q, query.rows, query.points, miss) for q in query.probabilities]
-
-
-def step_of(query: Query, mechanism: Mechanism) -> float | None:
-    """The granularity in units: whole numbers, or as fine as the lattice."""
-    return 1.0 if query.is_whole and not mechanism.noise.on_integers else None
+    epsilon = float(query.mechanism.epsilon_bound)
+    return [rank_error(epsilon, q, query.rows, query.points, miss) for q in query.probabilities]
 
 
 def in_units(query: Query) -> Query:
@@ -193,7 +191,7 @@ def in_units(query: Query) -> Query:
         # Of the exponential mechanism, whose rho is then about that of a Gaussian of this weight.
         return query._replace(unit=unit, lower=lower, upper=upper, base=2.0 * query.weight)
     if query.statistic == "count":
-        return query._replace(base=1.0 / query.weight if query.scale is None else query.scale)
+        return query._replace(base=1.0 / query.weight)
     middle = 0.5 * lower + 0.5 * upper if query.statistic == "mean" else 0.0
     bound = max(Fraction(upper) - Fraction(middle), Fraction(middle) - Fraction(lower))
     unit = query.given_unit or _usual_unit(query.noise, bound)
@@ -212,9 +210,8 @@ def in_units(query: Query) -> Query:
         upper = math.nextafter(upper, -math.inf)
     while Fraction(middle) - Fraction(lower) > sensitivity * unit:
         lower = math.nextafter(lower, math.inf)
-    base = sensitivity / query.weight if query.scale is None else query.scale / float(unit)
-    clips = {"middle": middle, "lower": lower, "upper": upper}
-    return query._replace(unit=unit, sensitivity=sensitivity, base=base, **clips)
+    clips = {"middle": middle, "lower": lower, "upper": upper, "base": sensitivity / query.weight}
+    return query._replace(unit=unit, sensitivity=sensitivity, **clips)
 
 
 def _usual_unit(noise: str, bound: Fraction) -> Fraction:

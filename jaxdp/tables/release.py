@@ -11,11 +11,10 @@ import numpy as np
 
 from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.float64 import in_float64
-from jaxdp._core.random_key import ONE_KEY, is_secure, key_for, key_or_new
+from jaxdp._core.random_key import ONE_KEY, children, is_secure, key_for, key_or_new
 from jaxdp._core.types import Key
 from jaxdp.adaptive.costs import Together
 from jaxdp.adaptive.ledger_file import Ledger
-from jaxdp.exponential_mechanism import ExponentialMechanism
 from jaxdp.guarantee.drawn import Drawn
 from jaxdp.guarantee.pure import ApproxDP
 from jaxdp.mechanism import Mechanism
@@ -24,7 +23,7 @@ from jaxdp.tables.labels import normal
 from jaxdp.tables.people import kept
 from jaxdp.tables.plan import TablePlan
 from jaxdp.tables.quantiles import drawn
-from jaxdp.tables.query import rank_errors, step_of
+from jaxdp.tables.query import Query, rank_errors
 from jaxdp.tables.rows import TableRow, rows_of
 from jaxdp.tables.sums import Tally
 
@@ -133,9 +132,10 @@ def _drawn(
         ledger = Ledger(plan.ledger)
     if ledger is not None:
         receipt = ledger.charge(cost_of(plan), name=plan.name, plan_sha256=plan.sha256)
-    keys = jax.random.split(key, len(sums))
+    keys = children(key, len(sums))
     noisy = [
-        _noisy(plan, i, counts, k) for i, (counts, k) in enumerate(zip(sums, keys, strict=True))
+        _noisy(query, counts, plan.miss, k)
+        for query, counts, k in zip(plan.queries, sums, keys, strict=True)
     ]
     return noisy, is_secure(key), receipt
 
@@ -180,27 +180,24 @@ def _listed(values: Any, name: str) -> list[Any]:
     return list(np.asarray(values) if isinstance(values, jax.Array) else values)
 
 
-def _noisy(plan: TablePlan, index: int, sums: list[int], key: Key) -> list[float]:
+def _noisy(query: Query, sums: list[int], miss: float, key: Key) -> list[float]:
     """The sums of a statistic with noise, in units; of quantiles, points of the grid."""
-    query, mechanism = plan.queries[index], plan.mechanisms[index]
-    if isinstance(mechanism, ExponentialMechanism):
+    if query.probabilities:
         counts = np.array(sums, np.int64).reshape(-1, query.points)
-        ranks = [float(x.half_width) for x in rank_errors(query, mechanism, plan.miss)]
-        drawing = float(mechanism.epsilon_bound), key
+        ranks = [float(x.half_width) for x in rank_errors(query, miss)]
+        drawing = float(query.mechanism.epsilon_bound), key
         points = drawn(counts, query.probabilities, ranks, query.rows, drawing)
         return points.ravel().astype(np.float64).tolist()
     if not sums:  # no label
         return []
-    cell = Mechanism(mechanism.noise, float(query.rows * query.sensitivity))
-    values, step = np.array(sums, np.int64), step_of(query, mechanism)
-    released = released_by(cell, values, key, step, disjoint=True)
+    cell = Mechanism(query.mechanism.noise, float(query.rows * query.sensitivity))
+    released = released_by(cell, np.array(sums, np.int64), key, query.step, disjoint=True)
     # The planned sensitivity is at least the lattice's.
-    assert bool(released.mechanism.sensitivity <= mechanism.sensitivity)
+    assert bool(released.mechanism.sensitivity <= query.mechanism.sensitivity)
     return np.asarray(released.value, np.float64).tolist()
 
 
 def cost_of(plan: TablePlan) -> Together:
     """All statistics as one item, so that the ledger takes all of them or none."""
-    pairs = zip(plan.queries, plan.mechanisms, strict=True)
-    parts = [(mechanism, query.runs) for query, mechanism in pairs]
-    return Together(() if plan.thresholds() else (*parts,), plan.guarantee)
+    parts = tuple((query.mechanism, query.runs) for query in plan.queries)
+    return Together(() if plan.thresholds() else parts, plan.guarantee)

@@ -14,10 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxdp._core.namespace import xp
-from jaxdp.design.expected_error import ExpectedError
-from jaxdp.exponential_mechanism import ExponentialMechanism
-from jaxdp.mechanism import Mechanism
 from jaxdp.tables.cells import Cells
 from jaxdp.tables.error_bars import NoiseSum, half_width
 from jaxdp.tables.plan import TablePlan
@@ -57,57 +53,51 @@ def rows_of(
     thresholds = plan.thresholds()
     for index, cells in shown(plan.queries):
         query = plan.queries[index]
-        if index in thresholds:
-            yield from _of_labels(plan, index, labels[index], noisy[index])
-            continue
         if query.probabilities:
-            yield from _of_quantiles(plan, index, noisy[index])
-            continue
-        is_own = cells == query.cells
-        name = query.name if is_own else name_of(query.statistic, query.column, cells)
-        if query.statistic == "mean":
-            table, widths = _means(plan, noisy, index, cells)
+            yield from _of_quantiles(query, noisy[index], plan.miss)
+        elif index in thresholds:
+            width = float(error_of(query, 1.0 - plan.miss).half_width)
+            for label, value in zip(labels[index], noisy[index], strict=True):
+                if value >= thresholds[index]:
+                    cell = {str(query.column): label}
+                    yield TableRow(query.name, label, float(value), width, cell)
         else:
-            table = _summed(query, noisy[index], cells)
-            widths = np.full(table.shape, width_of(plan, index, cells, plan.miss))
-        for names_of_cell, value, width in zip(_names(cells), table.flat, widths.flat, strict=True):
-            cell = dict(zip((c.column for c in cells), names_of_cell, strict=True))
-            category = ", ".join(names_of_cell) if cells else None
-            number = float(value), float(width)
-            if query.statistic == "mean":
-                number = _known(*number, _place(width, _DIGITS), query.bounds)
-            else:
-                number = _rounded(*number, _place(width, _DIGITS_OF_SUMS))
-            yield TableRow(name, category, *number, cell)
+            yield from _of_cells(plan, noisy, index, cells)
 
 
-def _of_labels(
-    plan: TablePlan, index: int, labels: Sequence[str], noisy: Sequence[float]
+def _of_cells(
+    plan: TablePlan, noisy: Sequence[Sequence[float]], index: int, cells: tuple[Cells, ...]
 ) -> Iterator[TableRow]:
-    """The labels whose noisy counts are the threshold or more."""
-    query, threshold = plan.queries[index], plan.thresholds()[index]
-    error = error_of(query, plan.mechanisms[index], 1.0 - plan.miss)
-    for label, value in zip(labels, noisy, strict=True):
-        if value >= threshold:
-            cell = {str(query.column): label}
-            yield TableRow(query.name, label, float(value), float(error.half_width), cell)
+    """The counts, sums or means of a table, or of a margin of it."""
+    query = plan.queries[index]
+    is_own = cells == query.cells
+    name = query.name if is_own else name_of(query.statistic, query.column, cells)
+    if query.statistic == "mean":
+        table, widths = _means(plan, noisy, index, cells)
+    else:
+        table = _summed(query, noisy[index], cells)
+        widths = np.full(table.shape, _width_of(query, cells, plan.miss))
+    for cell, value, width in zip(_names(cells), table.flat, widths.flat, strict=True):
+        number = float(value), float(width)
+        if query.statistic == "mean":
+            number = _known(*number, _place(width, _DIGITS), query.bounds)
+        else:
+            number = _rounded(*number, _place(width, _DIGITS_OF_SUMS))
+        yield TableRow(name, ", ".join(cell.values()) if cells else None, *number, cell)
 
 
-def _of_quantiles(plan: TablePlan, index: int, points: Sequence[float]) -> Iterator[TableRow]:
+def _of_quantiles(query: Query, points: Sequence[float], miss: float) -> Iterator[TableRow]:
     """The quantiles of each cell, with half widths that reach both ends of their intervals."""
-    query, mechanism = plan.queries[index], plan.mechanisms[index]
-    assert isinstance(mechanism, ExponentialMechanism)
     levels = query.probabilities
-    ranks = [float(error.half_width) for error in rank_errors(query, mechanism, plan.miss)]
+    ranks = [float(error.half_width) for error in rank_errors(query, miss)]
     by_cell = np.array(points, np.int64).reshape(-1, len(levels), DRAWS)
     found = intervals(by_cell, (query.lower, query.upper), query.unit, ranks)
-    for names, (values, widths) in zip(_names(query.cells), found, strict=True):
-        cell = dict(zip((c.column for c in query.cells), names, strict=True))
+    for cell, (values, widths) in zip(_names(query.cells), found, strict=True):
         place = _place(min(widths), _DIGITS)  # one for all, so that they increase
         for level, value, width in zip(levels, values, widths, strict=True):
             name = f"{query.name}, {float(level):g}"
             number = _known(float(value), float(width), place, query.bounds)
-            yield TableRow(name, ", ".join(names) or None, *number, cell)
+            yield TableRow(name, ", ".join(cell.values()) or None, *number, cell)
 
 
 def _place(width: float, digits: int) -> decimal.Decimal | None:
@@ -138,19 +128,20 @@ def _known(
     return min(max(value, lower), upper), min(width, upper - lower)
 
 
-def _names(cells: Sequence[Cells]) -> Iterator[tuple[str, ...]]:
-    return itertools.product(*(c.names for c in cells))
+def _names(cells: Sequence[Cells]) -> Iterator[dict[str, str]]:
+    """The cells of a table: names by column."""
+    columns = [c.column for c in cells]
+    for names in itertools.product(*(c.names for c in cells)):
+        yield dict(zip(columns, names, strict=True))
 
 
-def width_of(plan: TablePlan, index: int, cells: tuple[Cells, ...], miss: float) -> float:
+def _width_of(query: Query, cells: tuple[Cells, ...], miss: float) -> float:
     """The half width of every number of a table, released or a margin, in the column's unit."""
-    query, mechanism = plan.queries[index], plan.mechanisms[index]
     count = _summed_cells(query, cells)
     if count == 1:
-        return float(error_of(query, mechanism, 1.0 - miss).half_width)
-    assert isinstance(mechanism, Mechanism)
+        return float(error_of(query, 1.0 - miss).half_width)
     rounding = 0.0 if query.statistic == "count" else 0.5 * count
-    units = half_width(NoiseSum(mechanism.noise, query.is_whole, count), miss) + rounding
+    units = half_width(NoiseSum(query.mechanism.noise, query.is_whole, count), miss) + rounding
     return units * float(query.unit)
 
 
@@ -167,45 +158,16 @@ def _summed(query: Query, noisy: Sequence[float], cells: tuple[Cells, ...]) -> n
     return np.asarray(np.transpose(sums, [kept.index(c) for c in cells]))
 
 
-def error_of_mean(plan: TablePlan, index: int, records: int) -> ExpectedError:
-    """Error of a planned mean, if this many records are in cells of equal size.
-
-    The mean is at one of its bounds, where its error is largest. Deviations are of the ratio to
-    first order.
-    """
-    query, counted = plan.queries[index], _number_of(plan, index)
-    size = records / math.prod(query.shape)
-    reach = 0.5 * (query.bounds[1] - query.bounds[0])
-    widths = _widths_of_mean(plan, index, query.cells)
-    _, width = _ratio(np.array(size * reach), np.array(size), widths)
-    total, count = (
-        error_of(plan.queries[i], plan.mechanisms[i], 1.0 - plan.miss) for i in (index, counted)
-    )
-    summed = _summed_cells(plan.queries[counted], query.cells)
-    parts = total.standard_deviation, reach * math.sqrt(summed) * count.standard_deviation
-    deviation = math.hypot(*map(float, parts)) / size
-    mean = (float(total.mean_absolute) + reach * summed * float(count.mean_absolute)) / size
-    return ExpectedError(*map(xp.asarray, (deviation, mean, min(float(width), 2.0 * reach))))
-
-
 def _number_of(plan: TablePlan, index: int) -> int:
     """The index of the count that a mean is divided by: the one with the least noise."""
     query = plan.queries[index]
 
     def variance(i: int) -> float:
-        mechanism = plan.mechanisms[i]
-        assert isinstance(mechanism, Mechanism)
-        return _summed_cells(plan.queries[i], query.cells) * float(mechanism.noise.variance())
+        count = plan.queries[i]
+        return _summed_cells(count, query.cells) * float(count.mechanism.noise.variance())
 
     counts = (i for i, count in enumerate(plan.queries) if query.is_number_in(count))
     return min(counts, key=variance)
-
-
-def _widths_of_mean(plan: TablePlan, index: int, cells: tuple[Cells, ...]) -> tuple[float, float]:
-    """Half widths of the sum and of the count, which hold together: each misses half as often."""
-    both = index, _number_of(plan, index)
-    of_sum, of_count = (width_of(plan, i, cells, 0.5 * plan.miss) for i in both)
-    return of_sum, of_count
 
 
 def _ratio(
@@ -223,10 +185,14 @@ def _ratio(
 def _means(
     plan: TablePlan, noisy: Sequence[Sequence[float]], index: int, cells: tuple[Cells, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means from the noisy sums less the middle and the noisy counts, and their half widths."""
+    """Means from the noisy sums less the middle and the noisy counts, and their half widths.
+
+    Those of the sum and of the count hold together: each misses half as often.
+    """
     query, both = plan.queries[index], (index, _number_of(plan, index))
     total, count = (_summed(plan.queries[i], noisy[i], cells) for i in both)
-    ratio, widths = _ratio(total, count, _widths_of_mean(plan, index, cells))
+    of_sum, of_count = (_width_of(plan.queries[i], cells, 0.5 * plan.miss) for i in both)
+    ratio, widths = _ratio(total, count, (of_sum, of_count))
     lower, upper = query.bounds
     widths = np.minimum(widths, upper - lower)
     return np.asarray(np.clip(query.middle + ratio, lower, upper)), np.asarray(widths)

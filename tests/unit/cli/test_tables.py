@@ -9,8 +9,7 @@ import pytest
 import jaxdp as dp
 
 PLAN = """
-epsilon = 1.0
-delta = 1e-6
+rho = 0.1
 ledger = "{ledger}"
 
 [[release]]
@@ -54,7 +53,9 @@ def test_a_table_is_released_and_charged(run, files):
     assert told.exit_code == 0, told.output
     answer = json.loads(told.stdout)
     assert answer == json.loads((files / "out.json").read_text())
-    assert (answer["epsilon"], answer["delta"], answer["relation"]) == (1.0, 1e-6, "add_remove")
+    assert (answer["rho"], "epsilon" in answer, answer["relation"]) == (0.1, False, "add_remove")
+    assert 0 < answer["sampling_error"] < 1e-18
+    assert answer["guarantee"].startswith("0.1-zero-concentrated differentially private (rho)")
     rows = {row["category"] or row["name"]: row for row in answer["rows"]}
     assert list(rows) == ["count", "A", "B", "mean of age"]
     assert abs(rows["count"]["value"] - 500) < 8 * rows["count"]["half_width"]
@@ -63,18 +64,9 @@ def test_a_table_is_released_and_charged(run, files):
     assert [path.name for path in files.iterdir() if "partial" in path.name] == []
 
 
-def test_a_plan_with_rho_states_it_and_the_sampling_error(run, files):
-    text = (files / "plan.toml").read_text().replace("epsilon = 1.0\ndelta = 1e-6", "rho = 0.1")
-    (files / "plan.toml").write_text(text)
-    told = run(files / "data.csv", "--plan", files / "plan.toml", "--json")
-    assert told.exit_code == 0, told.output
-    answer = json.loads(told.stdout)
-    assert (answer["rho"], "epsilon" in answer) == (0.1, False)
-    assert 0 < answer["sampling_error"] < 1e-18
-    assert answer["guarantee"].startswith("0.1-zero-concentrated differentially private (rho)")
-
-
 def test_a_table_is_written_as_csv(run, files):
+    text = PLAN.replace("rho = 0.1", "epsilon = 1.0\ndelta = 1e-6").replace("laplace", "gaussian")
+    (files / "plan.toml").write_text(text.format(ledger=files / "ledger"))
     told = run(files / "data.csv", "--plan", files / "plan.toml", "--output", files / "out.csv")
     assert told.exit_code == 0, told.output
     assert "(1, 1e-06)-differentially private" in told.stdout
@@ -92,45 +84,19 @@ def test_a_dry_run_reads_no_record_and_charges_nothing(run, files):
     rows = json.loads(told.stdout)["rows"]
     assert [row["noise"] for row in rows] == ["gaussian", "laplace", "gaussian"]
     assert rows[2]["standard_deviation"] == pytest.approx(50 * rows[0]["standard_deviation"])
-    assert (
-        "half_width" in run(files / "none.csv", "--plan", files / "plan.toml", "--dry-run").stdout
-    )
+    told = run(files / "none.csv", "--plan", files / "plan.toml", "--dry-run")
+    assert "half_width" in told.stdout
+    assert "to be divided by the number of records" in told.stdout
+    assert "\neach half width holds with probability 0.95\n" in told.stdout
     assert dp.Ledger(files / "ledger").steps == ()
-
-
-def test_a_dry_run_with_records_has_the_bar_of_a_mean(run, files):
-    """At most a bar, which a mean at its bound has; not that of the sum."""
-    asked = ["--plan", files / "plan.toml"]
-    told = run(files / "none.csv", *asked, "--dry-run", "--records", 5000, "--json")
-    assert told.exit_code == 0, told.output
-    expected = {row["name"]: row["half_width"] for row in json.loads(told.stdout)["rows"]}
-    for age, least in ((100, 0.97), (50, 0.2)):
-        lines = ["town,age\n", *(f"A,{age}\n" for _ in range(5000))]
-        (files / "data.csv").write_text("".join(lines))
-        text = (files / "plan.toml").read_text().replace("ledger", "#ledger")
-        (files / "plan.toml").write_text(text)
-        rows = json.loads(run(files / "data.csv", *asked, "--json").stdout)["rows"]
-        for row in (row for row in rows if row["name"].startswith("count")):
-            assert row["half_width"] == expected[row["name"]]
-        bar = rows[-1]["half_width"]
-        assert least * expected["mean of age"] < bar < 1.03 * expected["mean of age"]
-    shown = run(files / "none.csv", *asked, "--dry-run", "--records", 5000).stdout
-    assert "at most, if 5,000 records are in cells of equal size" in " ".join(shown.split())
-    assert "--records N does so" in run(files / "none.csv", *asked, "--dry-run").stdout
-    for options, said in (
-        (["--records", 10], "--records must stand beside --dry-run"),
-        (["--dry-run", "--records", 0], "--records must be 1 or more"),
-    ):
-        told = run(files / "data.csv", *asked, *options)
-        assert (told.exit_code, said in told.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("epsilon = 1.0", "epsilon = -1.0", "plan: epsilon must lie in [0, 1e+100], got -1"),
+        ("rho = 0.1", "rho = -1.0", "plan: rho must lie in [0, 1e+100], got -1"),
         ("upper = 100", "uper = 100", "plan: release 3: uper is not a key"),
-        ("delta = 1e-6", "delta = ", "Invalid value"),
+        ("rho = 0.1", "rho = ", "Invalid value"),
         ('column = "age"', 'column = "ages"', "release 3: column must be a column of"),
     ],
 )
@@ -162,8 +128,7 @@ def test_numbers_and_booleans_of_a_file_match_those_of_the_plan(run, tmp_path):
     """As pandas writes them: 1 as 1.0, true as True, and nothing where a value is missing."""
     (tmp_path / "plan.toml").write_text(
         """
-epsilon = 20.0
-delta = 1e-6
+rho = 50
 noise = "discrete_laplace"
 
 [[release]]

@@ -1,11 +1,9 @@
 """The page "A yearly table": its dialogue, its plan and its commands, on files of a spreadsheet."""
 
 import csv
-import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +56,7 @@ def published(year):
         return [*csv.DictReader(file)]
 
 
-def in_process(line, answers=""):
+def run(line, answers=""):
     """Exit code and text of a command of the page."""
     program, *arguments = shlex.split(line)
     if program != "jaxdp":
@@ -67,20 +65,7 @@ def in_process(line, answers=""):
     return told.exit_code, told.output
 
 
-def in_a_shell(line, answers=""):
-    """The same in a shell, where `jaxdp` is a program."""
-    program = Path("bin/jaxdp")
-    program.parent.mkdir(exist_ok=True)
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m jaxdp "$@"\n')
-    program.chmod(0o755)
-    variables = {**os.environ, "PATH": f"{program.parent.resolve()}:{os.environ['PATH']}"}
-    asked = {"input": answers, "capture_output": True, "text": True, "env": variables}
-    done = subprocess.run(["bash", "-c", line], check=False, **asked)
-    return done.returncode, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("run", [in_process, pytest.param(in_a_shell, marks=pytest.mark.long)])
-def test_the_page_makes_two_tables_and_shows_what_was_spent(folder, run):
+def test_the_page_makes_two_tables_and_shows_what_was_spent(folder):
     shown = []
     for i, command in enumerate(COMMANDS):
         code, text = run(command, "\n".join([*ANSWERS, ""]) if i == 0 else "")
@@ -104,10 +89,10 @@ def test_the_page_makes_two_tables_and_shows_what_was_spent(folder, run):
     assert [*map(shown[9].count, ("households 2025 ", "households 2026 "))] == [1, 1]
     for year in (2025, 2026):
         check_table(year)
-    check_that_more_is_refused(run)
+    check_that_more_is_refused()
 
 
-def check_that_more_is_refused(run):
+def check_that_more_is_refused():
     """Nothing is charged or written."""
     before = Path("households.ledger").read_bytes()
     plan = re.sub("rho = .*", "rho = 0.01", Path("plan-2026.toml").read_text())

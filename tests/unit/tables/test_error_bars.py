@@ -31,7 +31,7 @@ def sum_of(kind, scale, number):
 
 
 @pytest.mark.parametrize("kind", NOISES)
-@pytest.mark.parametrize(("scale", "number"), [(3.0, 12), (0.6, 4), (8.0, 2), (5e5, 7)])
+@pytest.mark.parametrize(("scale", "number"), [(3.0, 12), (0.6, 4), (5e5, 7)])
 def test_the_sum_is_within_its_half_width(kind, scale, number):
     total = sum_of(kind, scale, number)
     found = draws(total.noise, total.is_whole, (number, DRAWS)).sum(0)
@@ -53,14 +53,11 @@ def test_gaussians_add_variances():
 def test_two_whole_noises_have_the_exact_law():
     """P[|X + Y| <= h], summed by hand."""
     noise = dp.DiscreteLaplace(1.5)
-    law = {k: math.exp(float(noise.log_density(float(k)))) for k in range(-80, 81)}
+    law = np.exp(np.asarray(noise.log_density(np.arange(-80.0, 81.0))))
+    both = np.convolve(law, law)
+    inside = np.array([both[160 - h : 161 + h].sum() for h in range(60)])
     for miss in (0.3, 0.05, 1e-3, 1e-6):
-        inside = dict.fromkeys(range(60), 0.0)
-        for x, p in law.items():
-            for y, q in law.items():
-                for h in range(abs(x + y), 60):
-                    inside[h] += p * q
-        exact = min(h for h, p in inside.items() if p >= 1.0 - miss)
+        exact = int(np.argmax(inside >= 1.0 - miss))
         assert exact <= half_width(NoiseSum(noise, True, 2), miss) <= exact + 1
 
 

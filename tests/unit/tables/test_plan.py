@@ -23,7 +23,7 @@ def plan(*releases, **keys):
 
 def test_gaussians_alone_have_the_mu_of_the_budget():
     """mu^2 = sum (weight / multiplier)^2: the closed form."""
-    made = plan(COUNT, TOWNS, AGES | {"weight": 2.0}, SPENT | {"scale": 60.0})
+    made = plan(COUNT, TOWNS, AGES | {"weight": 2.0}, SPENT | {"weight": 0.5})
     ratios = [float(m.sensitivity / m.noise.scale) for m in made.mechanisms]
     mu = float(dp.largest_gdp((1.0, 1e-6)).mu)
     assert np.sqrt(np.sum(np.square(ratios))) == pytest.approx(mu, rel=1e-7)
@@ -31,7 +31,7 @@ def test_gaussians_alone_have_the_mu_of_the_budget():
     errors = made.expected_errors()
     assert list(errors) == ["count", "count by town", "mean of age", "sum of spent"]
     scale = float(errors["count"].standard_deviation)
-    # 50 to either side of the middle, at twice the weight; 30 from 0, by 60 for the weight of 30.
+    # 50 to either side of the middle, at twice the weight; 30 from 0, at half of it.
     deviations = [float(error.standard_deviation) / scale for error in errors.values()]
     assert deviations == pytest.approx([1.0, 1.0, 25.0, 60.0], rel=1e-6)
 
@@ -138,8 +138,7 @@ BAD_RELEASE = {
     "weight": (COUNT | {"weight": 0}, r"weight must lie in \[1e-12, 1e\+12\]"),
     "nan": (COUNT | {"weight": float("nan")}, "weight must lie in"),
     "huge": (COUNT | {"weight": 10**400}, "weight must lie in"),
-    "both": (COUNT | {"weight": 1.0, "scale": 1.0}, "either weight or scale"),
-    "true": (COUNT | {"scale": True}, "scale must be a number"),
+    "true": (COUNT | {"weight": True}, "weight must be a number"),
     "categories": (COUNT | {"column": "a"}, "a count of a column must have categories"),
     "of a sum": (SPENT | {"categories": ["a"]}, "a sum must have no categories"),
     "text": (TOWNS | {"categories": "AB"}, "categories must be a list"),

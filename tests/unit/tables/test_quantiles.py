@@ -83,11 +83,11 @@ def test_the_plan_counts_every_draw():
 @pytest.mark.parametrize("q", [Fraction(1, 2), Fraction(9, 10)])
 def test_intervals_hold_the_exact_quantile(q):
     """Both ends at 80 %; also where the target is below the first or above the last value."""
-    mechanism, random = dp.ExponentialMechanism(1.0), np.random.default_rng(0)
+    random = np.random.default_rng(0)
     for size in (4, 300):
         counts = np.bincount(random.integers(0, 30, size), minlength=30)
         exact = int(np.argmax(np.cumsum(counts) >= q * size))
-        rank = float(rank_error(mechanism, q, 1, 30, 0.2).half_width)
+        rank = float(rank_error(1.0, q, 1, 30, 0.2).half_width)
         points = drawn(np.tile(counts, (400, 1)), (q,), (rank,), 1, (1.0, jax.random.key(1)))
         assert np.mean((points[:, 0, 1] > exact) | (points[:, 0, 2] < exact)) < 0.2
         assert size == 4 or points[:, 0, 1].std() > 0
@@ -95,8 +95,8 @@ def test_intervals_hold_the_exact_quantile(q):
 
 def test_ranks_are_of_the_worst_weights():
     """P[score <= -t] of the worst data, where all other points are that bad."""
-    mechanism, q, points = dp.ExponentialMechanism(0.5), Fraction(1, 2), 50
-    rank = float(rank_error(mechanism, q, 1, points, 0.1).half_width)
+    q, points = Fraction(1, 2), 50
+    rank = float(rank_error(0.5, q, 1, points, 0.1).half_width)
     counts = np.zeros(points, int)
     counts[0] = round(2 * rank)
     assert 0.05 < 1.0 - math.exp(law(counts, q, 0, 0.5, 1)[0]) < 0.1
@@ -106,8 +106,8 @@ def test_ranks_are_of_the_worst_weights():
 @pytest.mark.parametrize("q", [Fraction(1, 2), Fraction(1, 10), Fraction(9, 10)])
 def test_intervals_hold_hardly_more_than_their_level_for_the_worst_records(q, level):
     """Of all records that are at the two bounds, by the law of the draws."""
-    mechanism, points, size = dp.ExponentialMechanism(0.5), 1001, 10**4
-    rank = round(float(rank_error(mechanism, q, 1, points, 1.0 - level).half_width))
+    points, size = 1001, 10**4
+    rank = round(float(rank_error(0.5, q, 1, points, 1.0 - level).half_width))
     counts = np.zeros(points, int)
     counts[0], counts[-1] = q * size, (1 - q) * size
     miss = np.sum(np.exp(law(counts, q, -rank, 0.5, 1)[1:]))  # nothing is below the quantile
@@ -132,7 +132,7 @@ def test_quantiles_by_cell():
         for row, exact in zip(rows, true, strict=True):
             assert abs(row.value - exact) <= row.half_width < 12
     assert plan.queries[0].noise == "exponential_mechanism"
-    assert len(rank_errors(plan.queries[0], plan.mechanisms[0], 0.1)) == 3
+    assert len(rank_errors(plan.queries[0], 0.1)) == 3
     counts = np.reshape(tally_of(columns, plan).totals()[0], (2, 201))
     assert counts.sum(axis=1).tolist() == [1500, 1500]
     ((value, width),) = intervals(np.array([[[3, 3, 3]]]), (0.0, 9.0), Fraction(1), [math.inf])
@@ -148,7 +148,6 @@ BAD = {
     "unit": ({"unit": 0.3}, "unit must divide upper - lower = 100 into at most 100,000 steps"),
     "steps": ({"unit": 0.0001}, "unit must divide"),
     "noise": ({"noise": "laplace"}, "a quantile must have no noise"),
-    "scale": ({"scale": 3.0}, "a quantile must have no scale"),
     "sum": ({"statistic": "sum", "probabilities": [0.5]}, "a sum must have no probabilities"),
     "count": (
         {"statistic": "count", "probabilities": [0.5], "missing": "drop"},

@@ -151,14 +151,6 @@ def test_error_bars_hold_the_truth_at_their_level(values):
         assert sizes["hundredths"] < (0.02 if rho < 1 else 1e-4)
 
 
-def test_a_mean_is_not_rounded_to_whole_numbers():
-    """3,000 times .3 was 0.0 +- .0023 with discrete noise."""
-    keys = {"statistic": "mean", "lower": 0, "upper": 1, "column": "x", "unit": 0.01}
-    for noise in ("discrete_laplace", "discrete_gaussian"):
-        table = dp.tables.release({"x": [0.3] * 3000}, of_rho(COUNT, keys | {"noise": noise}))
-        assert abs(table.rows[1].value - 0.3) < 0.02
-
-
 def test_noises_of_one_key_differ():
     """Between statistics, cells, and statistics of one noise and scale."""
     names = ["a", "b", "c", "d"]

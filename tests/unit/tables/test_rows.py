@@ -18,8 +18,10 @@ MIXED = {"columns": {"cell": {"categories": ["many", "one", "none"], "other": Tr
 VALUES = {"column": "x", "lower": 100.0, "upper": 300_100.0}
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "laplace", "discrete_gaussian", "discrete_laplace"])
-@pytest.mark.parametrize("statistic", ["mean", "quantile"])
+@pytest.mark.parametrize(
+    ("statistic", "noise"),
+    [("mean", "gaussian"), ("mean", "discrete_laplace"), ("quantile", "gaussian")],
+)
 def test_a_row_whose_interval_holds_all_of_the_bounds_is_blank(noise, statistic):
     """By released numbers alone: the mean of an empty cell was 150000 +- 150000."""
     kind = {} if statistic == "quantile" else {"noise": noise}
