@@ -15,7 +15,7 @@ are added up first, once: what is measured is what is truncated.
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core.types import Bools, Reals, Shape
+from jaxdp._core.types import Bools, Reals, Shape, Vector
 from jaxdp._numeric.elementary import ULP
 from jaxdp.dpsgd.adaptive_clipping import count_below
 from jaxdp.dpsgd.correlated_noise import COEFFICIENT_BITS
@@ -37,16 +37,6 @@ BITS = 30
 # Examples that a CPU adds up at a time. measured: 1 takes twice as long where sums leave the cache,
 # all of them 3 to 10 times
 _ROWS = 4
-# Fields of a plan that sums do not depend on.
-_OF_OTHERS: dict[str, Any] = {
-    "sampling": None,
-    "steps": 1,
-    "family": "gaussian",
-    "relation": "add",
-    "group_size": 1,
-    "release": "lattice",
-    "delta": 0.0,
-}
 # Roundings of a norm and of a factor, beside the sum of squares. derived: fewer, with the products
 _ROUNDINGS = 16.0
 
@@ -74,20 +64,25 @@ def clipped_sums(plan: Plan, gradients: list[Any], mask: Bools | None = None) ->
     The counts of `adaptive_clipping`, one a group, come last if the plan has a quantile. One
     program serves plans that differ in what a sum does not depend on.
     """
-    return _sums(dataclasses.replace(plan, **_OF_OTHERS), gradients, mask)
-
-
-@jax.jit
-def _sums(plan: Plan, gradients: list[Gradient], mask: Bools | None) -> list[Reals]:
-    scales = [1.0 / plan.clips[group] for group in plan.members]
-    gradients = [_in_thresholds(*pair) for pair in zip(gradients, scales, strict=True)]
-    squares: list[Any] = [0.0] * len(plan.sizes)
-    for gradient, scale, group in zip(gradients, scales, plan.members, strict=True):
-        squares[group] += _squares(gradient, scale)
     # Products with coefficients have as many bits as sums have without them.
-    units = power_of_two(plan.clips, -BITS + (COEFFICIENT_BITS if len(plan.column) > 1 else 0))
+    bits = BITS - (COEFFICIENT_BITS if len(plan.column) > 1 else 0)
+    layout = plan.members, plan.sizes, plan.shapes, bits, plan.clip_quantile is not None
+    return _sums(plan.clips, gradients, mask, layout)
+
+
+@functools.partial(jax.jit, static_argnums=3)
+def _sums(
+    clips: Vector, gradients: list[Gradient], mask: Bools | None, layout: tuple[Any, ...]
+) -> list[Reals]:
+    members, sizes, shapes, bits, has_counts = layout
+    scales = [1.0 / clips[group] for group in members]
+    gradients = [_in_thresholds(*pair) for pair in zip(gradients, scales, strict=True)]
+    squares: list[Any] = [0.0] * len(sizes)
+    for gradient, scale, group in zip(gradients, scales, members, strict=True):
+        squares[group] += _squares(gradient, scale)
+    units = power_of_two(clips, -bits)
     weights, counts = [], []
-    for square, size, clip, unit in zip(squares, plan.sizes, plan.clips, units, strict=True):
+    for square, size, clip, unit in zip(squares, sizes, clips, units, strict=True):
         # Less by more than the rounding of a sum of `size` squares, its root and quotients.
         margin = 1.0 - (size + _ROUNDINGS) * ULP
         factor = jnp.minimum(1.0, margin / jnp.sqrt(square))
@@ -96,11 +91,9 @@ def _sums(plan: Plan, gradients: list[Gradient], mask: Bools | None) -> list[Rea
         counts.append(count_below(square, taken))
     sums = [
         _sum_of_multiples(gradient, scale, weights[group], shape) * units[group]
-        for gradient, scale, group, shape in zip(
-            gradients, scales, plan.members, plan.shapes, strict=True
-        )
+        for gradient, scale, group, shape in zip(gradients, scales, members, shapes, strict=True)
     ]
-    return sums if plan.clip_quantile is None else [*sums, jnp.stack(counts)]
+    return [*sums, jnp.stack(counts)] if has_counts else sums
 
 
 def _in_thresholds(gradient: Gradient, scale: Reals) -> Gradient:

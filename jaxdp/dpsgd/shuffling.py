@@ -31,11 +31,7 @@ _HALVINGS = 60
 
 
 def refuse_shuffled(*numbers: ArrayLike) -> NoReturn:
-    """`ValueError` for shuffled batches, with the known bounds.
-
-    Args:
-        numbers: none, or the noise multiplier, the rate, the steps and delta.
-    """
+    """`ValueError`, with the bounds at a noise multiplier, rate, steps and delta if given."""
     bounds = ""
     if numbers and checks.all_concrete(*numbers) and all(np.size(x) == 1 for x in numbers):
         scale, rate, steps, delta = (float(np.asarray(x).item()) for x in numbers)

@@ -35,7 +35,14 @@ from jaxdp._core.float64 import host_array
 from jaxdp._core.namespace import for_traces, in_kernel, kernel, lax, xp
 from jaxdp._core.precision import is_tracing, opened
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.random_key import children, is_secure, kind_of, stored_key, words_of
+from jaxdp._core.random_key import (
+    children,
+    fold_in,
+    is_secure,
+    kind_of,
+    stored_key,
+    words_of,
+)
 from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import Double, divide, scaled, total_pair
 from jaxdp._numeric.elementary import two_sum
@@ -162,7 +169,9 @@ def draw_rows(keys: jax.Array, laws: WholeLaw, count: int) -> np.ndarray:
             taken = row[~np.isnan(row)]
             if len(taken) < count or np.any(taken == np.inf):
                 law = jax.tree.map(lambda x, index=index: x[index], laws)
-                taken = _known_row(keys[index], law, count)
+                # Without the indexing of JAX, which is compiled.
+                key = stored_key(words_of(keys)[index], kind_of(keys))
+                taken = _known_row(key, law, count)
             rows.append(taken[:count])
         return np.where(good[:, None], rows, np.nan)
 
@@ -221,7 +230,7 @@ def _known_row(key: Key, law: WholeLaw, count: int) -> np.ndarray:
     """`_in_a_row` of a known key and law."""
     taken: list[np.ndarray] = []
     while sum(map(len, taken)) < count:
-        turn = jax.random.fold_in(key, np.uint32(len(taken)))
+        turn = fold_in(key, len(taken))
         drawn = np.asarray(_candidates(turn, law, (_tried(law, count),)))
         taken.append(drawn[~np.isnan(drawn)])
     return np.concatenate(taken)[:count]
