@@ -52,21 +52,13 @@ class Training(NamedTuple):
 def trainings() -> tuple[Training, Training]:
     """Real data where they can be read, with the published settings; else the bundled sets."""
     if datasets.available("california_housing") and datasets.available("electricity"):
-        lasso: dict[str, tuple[float, float]] = {
-            "iid": (0.0215, 0.56),
-            "spr": (0.464, 1.78),
-            "inid": (0.215, 1.78),
-        }
-        logistic: dict[str, tuple[float, float]] = {
-            "iid": (0.316, 1.31),
-            "spr": (1.0, 2.57),
-            "inid": (1.0, 2.57),
-        }
+        lasso = {"iid": (0.0215, 0.56), "spr": (0.464, 1.78), "inid": (0.215, 1.78)}
+        logistic = {"iid": (0.316, 1.31), "spr": (1.0, 2.57), "inid": (1.0, 2.57)}
         return (
             Training("california_housing", "squared", L1(0.1), lasso),
             Training("electricity", "logistic", L2(1 / 45312), logistic),
         )
-    small = dict.fromkeys(("iid", "spr", "inid"), (0.02, 1.0))
+    small: dict[str, tuple[float, float]] = dict.fromkeys(("iid", "spr", "inid"), (0.02, 1.0))
     return (
         Training("diabetes", "squared", L1(0.02), small, scaled=True),
         Training("breast_cancer", "logistic", L2(0.01), small, scaled=True),

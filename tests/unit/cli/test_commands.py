@@ -80,12 +80,6 @@ def test_a_statement_is_proved_as_it_is_printed(run, tmp_path):
     assert smaller.exit_code == 1
 
 
-def test_unknown_options_are_bad_use(run):
-    assert run("epsilon", "--nosuch").exit_code == 2
-    asked = ["epsilon", "--noise-multiplier", "1.0", "--delta", "1e-6", *TRAINING]
-    assert run(*asked, "--relation", "other").exit_code == 2
-
-
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_the_example_of_a_help_is_a_command(run, name):
     command = typer.main.get_command(build_app(typer)).commands[name]

@@ -110,9 +110,3 @@ def test_json_has_no_infinity():
         "c": [{"d": None, "d_is_infinite": True}],
         "e": 1,
     }
-
-
-def test_lines_fit():
-    text = base.wrapped("a " * 100 + "\nshort")
-    assert max(map(len, text.splitlines())) <= 80
-    assert text.endswith("\nshort")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from jaxdp.design.families import ALLOCATED, scaled
 from jaxdp.tables.people import kept
 from jaxdp.tables.release import tally_of
 
@@ -64,18 +63,6 @@ def test_the_noise_is_that_of_as_many_records(noise):
     for query, mechanism in zip(plan.queries, plan.mechanisms, strict=True):
         whole = dp.Mechanism(mechanism.noise, 5.0 * query.sensitivity)
         assert float(mechanism.zcdp().rho) >= float(whole.zcdp().rho)
-
-
-@pytest.mark.parametrize("noise", sorted(ALLOCATED))
-def test_moves_of_several_cells_are_dominated_by_their_sum(noise):
-    """delta of shifts 1 and 2 in two cells, at most the delta of one shift by 3, on a lattice."""
-    places = np.arange(-100.0, 101.0)
-    mass, once, twice, thrice = (
-        np.exp(np.asarray(scaled(noise, 4.0).log_density(places - shift))) for shift in range(4)
-    )
-    for factor in np.exp([0.1, 0.4, 0.7]):
-        joint = np.maximum(np.outer(once, twice) - factor * np.outer(mass, mass), 0.0).sum()
-        assert 0.0 < joint <= np.maximum(thrice - factor * mass, 0.0).sum() * (1 + 1e-12)
 
 
 def test_all_records_of_a_person_are_kept_with_equal_chance():
