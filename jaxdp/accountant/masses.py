@@ -218,6 +218,8 @@ def masses_of(pair: DominatingPair, facts: Table, grid: Grid, exact: Any) -> Mas
     blur = 16.0 * np.sum(steep, axis=1)
     blur = blur + (8.0 + 4.0 * np.abs(log_norm)) * np.sum(kink, axis=1)
     matters = mass > NEGLIGIBLE * np.max(mass, axis=1, keepdims=True)
+    # Where the step is the unit of the losses, it does not have to fit them.
+    off_grid = exact * np.where(facts.spacing == grid.step, FITS, ON_GRID)[:, 0]
     return Masses(
         value=mass / total[:, None],
         log_norm=log_norm + np.log(total),
@@ -228,8 +230,8 @@ def masses_of(pair: DominatingPair, facts: Table, grid: Grid, exact: Any) -> Mas
             below=mass[:, 0] / total,
             rounding=rounding / total,
             excess=(excess + rounding) / total,
-            shared=exact * _shared(grid, ON_GRID * np.sum(mass * size, axis=1) / total),
-            misplacement=exact * ON_GRID * np.max(size, axis=1, where=matters, initial=0.0),
+            shared=_shared(grid, off_grid * np.sum(mass * size, axis=1) / total),
+            misplacement=off_grid * np.max(size, axis=1, where=matters, initial=0.0),
         ),
     )
 

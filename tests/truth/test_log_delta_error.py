@@ -49,9 +49,9 @@ def test_where_the_bound_is_wide_it_says_so():
 
 @pytest.mark.long
 def test_right_below_the_largest_loss():
-    """There the rounding of the losses, 2e-11, is most of what is left."""
+    """There the rounding of the losses, 5e-11, is most of what is left."""
     loss, bound = 100 * dp.privacy_loss(dp.PureDP(0.1)), 0.1
-    epsilon = jnp.array([10.0, 10.0 - 1e-14, 10.0 - 1e-12, 10.0 - 1e-9])
+    epsilon = jnp.array([10.0, 10.0 - 1e-14, 10.0 - 1e-12, 10.0 - 1e-9, 10.0 - 1e-8])
     upper, lower = stated(loss, epsilon)
     with mp.workdps(40):
         mass = (1 + mp.exp(-mp.mpf(bound))) ** -100
@@ -59,7 +59,8 @@ def test_right_below_the_largest_loss():
         truth = np.array([float(mp.log(-mass * mp.expm1(-gap))) for gap in gaps])
     assert np.all(upper >= truth - 1e-12)
     assert np.all(lower <= truth + 1e-12)
-    assert upper[-1] - lower[-1] < 0.05
+    assert upper[-2] - lower[-2] < 0.1
+    assert upper[-1] - lower[-1] < 1e-3
     assert upper[0] - lower[0] > 1
 
 
