@@ -23,7 +23,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
@@ -50,32 +50,22 @@ _ROUNDED = 4096
 _AT_ONCE = 512
 
 
-class _Releases(NamedTuple):
-    """Terms, and for each of them `_infinite`, or None."""
-
-    terms: Terms
-    infinite: tuple[Any, ...]
-
-
-class _Lanes(NamedTuple):
-    """Releases, and epsilon or delta (lanes,)."""
-
-    releases: _Releases
-    value: Lanes
+# Terms, and for each of them `_infinite`, or None.
+_Releases: TypeAlias = tuple[Terms, tuple[Any, ...]]
 
 
 def engine(question: Question) -> Engine:
     """The upper bound for a question; concrete releases can have infinite losses."""
 
-    def arrays(batch: Batch, _: LogBounds) -> _Lanes:
-        return _Lanes(_Releases(batch.terms, tuple(map(_infinite, batch.terms))), batch.values)
+    def arrays(batch: Batch, _: LogBounds) -> tuple[_Releases, Lanes]:
+        return (batch.terms, tuple(map(_infinite, batch.terms))), batch.values
 
-    def solve(lanes: _Lanes, _: Any) -> LogBounds:
+    def solve(lanes: tuple[_Releases, Lanes], _: Any) -> LogBounds:
         upper = xp.asarray(_UPPER[question](*lanes))
         return LogBounds(xp.full_like(upper, -xp.inf), upper)
 
-    def most(lanes: _Lanes) -> int:
-        releases = sum(term.count.shape[-1] for term in lanes.releases.terms)
+    def most(lanes: tuple[_Releases, Lanes]) -> int:
+        releases = sum(term.count.shape[-1] for term in lanes[0][0])
         return max(_AT_ONCE // (_TRIED * releases), 1)
 
     return by_lanes(arrays, solve, most)
@@ -117,7 +107,7 @@ def _cumulant(of: _Releases, s: Reals) -> Reals:
         each = (x.total(_log_moment(x, y, s)) for x, y in zip(*of, strict=True))
         return functools.reduce(operator.add, each)
 
-    releases = sum(term.count.shape[-1] for term in of.terms)
+    releases = sum(term.count.shape[-1] for term in of[0])
     is_large = s.ndim > 1 and s.size * releases > _AT_ONCE
     value = lax.map(total, s) if is_large else total(s)
     return xp.where(xp.isnan(value), xp.inf, value)
@@ -172,7 +162,7 @@ def _least(bound: Callable[[Reals], Reals], releases: _Releases, values: Lanes) 
     low, high = (xp.full_like(values, x) for x in _LOG_RANGE)
     with jax.numpy_rank_promotion("allow"):
         least = zoom(at, low, high, _TRIED, _ROUNDS)[1]
-    return xp.where(is_bad(releases.terms) | xp.isnan(values), xp.nan, least)
+    return xp.where(is_bad(releases[0]) | xp.isnan(values), xp.nan, least)
 
 
 def is_bad(terms: Terms) -> Bools:

@@ -20,7 +20,7 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.double_double import Double, dot_up, gap_up, rounded_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
 from jaxdp.accountant.bounds import LogBounds
-from jaxdp.accountant.composition import Term, Terms
+from jaxdp.accountant.composition import Terms
 from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite, rounding_of_infinite
 
 
@@ -72,19 +72,13 @@ def bound_epsilon(terms: Terms, delta: Any, bounds: LogBounds) -> LogBounds:
     return LogBounds(lower, upper)
 
 
-def _columns_of(term: Term) -> tuple[Reals, Reals, Reals]:
-    """Number of releases, largest finite loss, and log P[L < inf] of each."""
-    support = term.pair.support()
-    columns = term.count, support.largest, log_of_finite(support.log_infinite)
-    count, largest, finite = (
-        xp.broadcast_to(x, term.count.shape).astype(xp.float64) for x in columns
-    )
-    return count, largest, finite
-
-
 def _end_of(terms: Terms) -> _End:
-    columns = zip(*map(_columns_of, terms), strict=True)
-    count, losses, log_finite = (xp.concatenate(x, axis=-1) for x in columns)
+    columns = []
+    for term in terms:
+        support, shape = term.pair.support(), term.count.shape
+        each = term.count, support.largest, log_of_finite(support.log_infinite)
+        columns.append([xp.broadcast_to(x, shape).astype(xp.float64) for x in each])
+    count, losses, log_finite = (xp.concatenate(x, axis=-1) for x in zip(*columns, strict=True))
     # An infinite loss is inserted last: a product with it has no derivative.
     endless = xp.any((losses == xp.inf) & (count != 0), axis=-1)
     largest = dot_up(count, xp.where(losses == xp.inf, 0.0, losses))

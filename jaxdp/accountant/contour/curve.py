@@ -32,6 +32,7 @@ from jaxdp.accountant.contour.nodes import (
     Plan,
     Rows,
     Stage,
+    chernoff,
     least_epsilon,
     log_least_delta,
 )
@@ -101,14 +102,33 @@ def read(
     scale = xp.where(log_scale > LARGEST_LOG, xp.inf, scale)
     found = xp.where(log_scale < LEAST_LOG, 0.0, scale) * sums
     lost = errors.lost + errors.tilted_lost * xp.exp(xp.minimum(-fall, LARGEST_LOG))
-    high, low = _errors_at(errors, frozen, epsilon, scale, found, lost)
+    noise, of_density = scale * errors.noise[0], scale * errors.noise[1]
+    smoothed = frozen.smoothed * (found[2] + of_density) + scale * errors.truncation
+    is_smoothed = frozen.smoothed > 0
+    smoothed = xp.where(is_smoothed, smoothed * xp.exp(0.125 * frozen.smoothed), 0.0)
+    gap = errors.bounds.tilts - frozen.tilt
+    excess = errors.bounds.log - errors.bounds.tilts * epsilon - unit
+    turns = xp.abs(gap) * errors.period
+    images = excess - turns - log1p(-xp.exp(-xp.maximum(turns, 1e-300)))
+    apart = 1e-9 * frozen.tilt
+    above = xp.min(xp.where(gap > apart, images, xp.inf), 0)
+    below = xp.min(xp.where(gap < -apart, images, xp.inf), 0)
+    aliased = xp.exp(xp.minimum(above, LARGEST_LOG)) + xp.exp(xp.minimum(below, LARGEST_LOG))
+    grown = xp.where(errors.relative > 0, (xp.abs(found[0]) + noise) * errors.relative, 0.0)
+    noise = noise + grown
+    # Bounds on excess and deficit of the sum, in the contour's unit.
+    high, low = noise + (aliased + smoothed), noise + lost
     if turned is not None:
         rounded = scale * turned + frozen.tilt * (xp.abs(found[0]) + high)
         rounded = 4.0 * ULP * xp.abs(move) * rounded
         high, low = high + rounded, low + rounded
     least, best = log_least_delta(errors.bounds, epsilon)
     least = xp.exp(least - unit) + lost
-    lower, upper = _log_ends(unit, found[0], high, low, least)
+    upper = xp.minimum(_or(found[0] + low, xp.inf), _or(least, xp.inf))
+    # A sum that underflows is not 0.
+    rounded = 4.0 * ULP * (1.0 + xp.abs(unit))
+    upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)) + rounded, 0.0)
+    lower = _or(xp.minimum(unit + _log(found[0] - high) - rounded, upper), -xp.inf)
     is_sum = (found[1] > 0) & (found[0] + low <= least)
     falls = xp.where(is_sum, unit + _log(found[1]), upper + xp.log(best))
     return Reading(lower, upper, falls)
@@ -134,16 +154,6 @@ def rough_log_delta(stage: Stage, rows: Rows, epsilon: Reals) -> Reals:
         return xp.clip(found, rows.least_unit, -0.05)
 
     return lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, FIRST_LOG_DELTA))
-
-
-def _log_ends(unit: Reals, value: Reals, high: Reals, low: Reals, least: Reals) -> Pair:
-    """Bounds on log delta from a sum in its unit, its excess and deficit, and a bound on it."""
-    upper = xp.minimum(_or(value + low, xp.inf), _or(least, xp.inf))
-    # A sum that underflows is not 0.
-    rounded = 4.0 * ULP * (1.0 + xp.abs(unit))
-    upper = xp.minimum(unit + xp.log(xp.maximum(upper, LEAST)) + rounded, 0.0)
-    lower = xp.minimum(unit + _log(value - high) - rounded, upper)
-    return _or(lower, -xp.inf), upper
 
 
 def epsilon_bounds(
@@ -190,7 +200,8 @@ def contour_for(
     found = plan.search(stage, rows, coarse, parts.whole, points, epsilon, unit)
     if not rows.refines:
         return place, found
-    bounds = plan.refined(rows, place, nodes, found)
+    near = chernoff(rows, place, nodes, found.tilt * xp.asarray(plan.NEAR_TILTS)[:, None])
+    bounds = Bounds(*(xp.concatenate(x) for x in zip(parts.whole, near, strict=True)))
     if is_guess:
         epsilon = xp.minimum(epsilon, least_epsilon(bounds, log_delta))
     else:
@@ -223,7 +234,21 @@ def curve_of(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index 
     # The cumulant of the Gaussian that makes psi fall.
     smoothing = 0.5 * frozen.smoothed * planned.tilt * (planned.tilt + 1.0)
     line = line._replace(log_scale=line.log_scale + smoothing)
-    pairs, noise = _inverted(stage, rows, frozen, line, of_law)
+    count = 3 if rows.smooths else 2  # delta, its slope, and its density
+
+    def add_block(index: Index | int, sums: Any) -> Any:
+        block = terms.block(stage, rows, frozen, line, index)
+        noise = noise_of(stage, rows, frozen, of_law, line, block)
+        kinds = block.terms, terms.slope_of(frozen, block), terms.density_of(frozen, block)
+        pairs = tuple(
+            tuple(updated(x, index, y) for x, y in zip(old, kind, strict=True))
+            for old, kind in zip(sums[0], kinds[:count], strict=True)
+        )
+        return pairs, tuple(x + y for x, y in zip(sums[1], noise, strict=True))
+
+    empty = xp.zeros((stage.blocks, stage.points, *step.shape))
+    start = ((empty, empty),) * count, (of_law.truncation, xp.zeros_like(step))
+    pairs, noise = terms.over_blocks(stage, blocks, add_block, start)
     lost, tilted_lost = rows.lost(stage, planned, place, line.log_psi)
     sum_errors = Errors(
         log_scale=line.log_scale,
@@ -236,27 +261,6 @@ def curve_of(stage: Stage, rows: Rows, place: Any, planned: Plan, blocks: Index 
         truncation=of_law.truncation,
     )
     return Curve(stage, pairs, sum_errors, frozen)
-
-
-def _inverted(
-    stage: Stage, rows: Rows, frozen: FrozenContour, line: terms.Line, of_law: LawErrors
-) -> tuple[tuple[Pair, ...], Pair]:
-    """Terms of delta, its slope, maybe its density, and the errors of their sums."""
-    count = 3 if rows.smooths else 2
-
-    def add_block(index: Index | int, sums: Any) -> Any:
-        block = terms.block(stage, rows, frozen, line, index)
-        noise = noise_of(stage, rows, frozen, of_law, line, block)
-        kinds = block.terms, terms.slope_of(frozen, block), terms.density_of(frozen, block)
-        pairs = tuple(
-            tuple(updated(x, index, y) for x, y in zip(old, kind, strict=True))
-            for old, kind in zip(sums[0], kinds[:count], strict=True)
-        )
-        return pairs, tuple(x + y for x, y in zip(sums[1], noise, strict=True))
-
-    empty = xp.zeros((stage.blocks, stage.points, *frozen.epsilon.shape))
-    start = ((empty, empty),) * count, (of_law.truncation, xp.zeros_like(frozen.step))
-    return terms.over_blocks(stage, frozen.blocks, add_block, start)
 
 
 def noise_of(
@@ -281,27 +285,6 @@ def noise_of(
     each = xp.where(block.weight > 0, block.weight * power * each, 0.0)
     poles = xp.sqrt((frozen.tilt**2 + block.t**2) * ((frozen.tilt + 1.0) ** 2 + block.t**2))
     return xp.sum(each, 0), xp.sum(poles * each, 0)
-
-
-def _errors_at(
-    errors: Errors, frozen: FrozenContour, epsilon: Reals, scale: Reals, found: Reals, lost: Reals
-) -> Pair:
-    """Bounds on excess and deficit of the sum at an epsilon, in the contour's unit."""
-    noise, of_density = scale * errors.noise[0], scale * errors.noise[1]
-    smoothed = frozen.smoothed * (found[2] + of_density) + scale * errors.truncation
-    is_smoothed = frozen.smoothed > 0
-    smoothed = xp.where(is_smoothed, smoothed * xp.exp(0.125 * frozen.smoothed), 0.0)
-    gap = errors.bounds.tilts - frozen.tilt
-    excess = errors.bounds.log - errors.bounds.tilts * epsilon - frozen.log_unit
-    turns = xp.abs(gap) * errors.period
-    images = excess - turns - log1p(-xp.exp(-xp.maximum(turns, 1e-300)))
-    apart = 1e-9 * frozen.tilt
-    above = xp.min(xp.where(gap > apart, images, xp.inf), 0)
-    below = xp.min(xp.where(gap < -apart, images, xp.inf), 0)
-    aliased = xp.exp(xp.minimum(above, LARGEST_LOG)) + xp.exp(xp.minimum(below, LARGEST_LOG))
-    grown = xp.where(errors.relative > 0, (xp.abs(found[0]) + noise) * errors.relative, 0.0)
-    noise = noise + grown
-    return noise + (aliased + smoothed), noise + lost
 
 
 def _log(value: Reals) -> Reals:

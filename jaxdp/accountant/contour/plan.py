@@ -28,7 +28,6 @@ from jaxdp.accountant.contour.nodes import (
     Plan,
     Rows,
     Stage,
-    Sums,
     by_tilts,
     chernoff,
     chernoff_of,
@@ -137,12 +136,6 @@ def search(
     return Plan(tilt, period, epsilon, log_unit, bounds, spread)
 
 
-def refined(rows: Rows, place: Any, nodes: Nodes, plan: Plan) -> Bounds:
-    """The bounds of a plan, and bounds at tilts near its own."""
-    near = chernoff(rows, place, nodes, plan.tilt * xp.asarray(NEAR_TILTS)[:, None])
-    return Bounds(*(xp.concatenate(x) for x in zip(plan.bounds, near, strict=True)))
-
-
 def _height_of_fall(rows: Rows, weight: Reals, loss: Reals, fall: Reals) -> Reals:
     """The t at which |phi|^n falls by `fall` nats, estimated by t^2 E min(l^2, 2 / t^2) / 2."""
     square = (loss - rows.centre(weight, loss)) ** 2
@@ -179,23 +172,6 @@ def _least_of_worse(each: Reals) -> Reals:
     return xp.min(xp.max(least, 0), 0)
 
 
-def _in_parts(found: Sums, cuts: int, is_falling: Any) -> tuple[Reals, Reals]:
-    """log of psi's part below each cut of the loss, and the part above over the part below.
-
-    Arrays (..., cuts, phases, lanes). Nodes are in the order of their losses, or in reverse where
-    `is_falling`; those of several mixtures follow each other.
-    """
-    weight, largest = found.weight, found.largest
-    nodes = weight.shape[-3]
-    mixtures = is_falling[1]
-    shape = mixtures, cuts, nodes // (mixtures * cuts), *weight.shape[-2:]
-    blocks = weight.reshape(*weight.shape[:-3], *shape).sum((-5, -3))
-    blocks = xp.where(is_falling[0], blocks[..., ::-1, :, :], blocks)
-    below = xp.maximum(xp.cumsum(blocks, -3), 1e-300)
-    above = xp.cumsum(blocks[..., ::-1, :, :], -3)[..., ::-1, :, :] - blocks
-    return largest[..., None, :, :] + xp.log(below), above / below
-
-
 def parts(rows: Rows, place: Any, nodes: Nodes, tilts: Reals) -> Parts:
     """Chernoff's bounds at `tilts` (tilts, lanes), of the whole law and of its parts at cuts."""
 
@@ -203,7 +179,16 @@ def parts(rows: Rows, place: Any, nodes: Nodes, tilts: Reals) -> Parts:
         power = rows.power(tilts)
         found = sums(nodes, power)
         whole = chernoff_of(rows, tilts, rows.psi(place, nodes, power, found))
-        below, above = _in_parts(found, CUTS, rows.order())
+        # Nodes are in the order of their losses, or in reverse where these fall.
+        falls, mixtures = rows.order()
+        size = found.weight.shape
+        shape = *size[:-3], mixtures, CUTS, size[-3] // (mixtures * CUTS), *size[-2:]
+        blocks = found.weight.reshape(shape).sum((-5, -3))
+        blocks = xp.where(falls, blocks[..., ::-1, :, :], blocks)
+        below = xp.maximum(xp.cumsum(blocks, -3), 1e-300)
+        above = xp.cumsum(blocks[..., ::-1, :, :], -3)[..., ::-1, :, :] - blocks
+        # log of psi below each cut of the loss, and psi above over psi below.
+        below, above = found.largest[..., None, :, :] + xp.log(below), above / below
         body = composed(rows, below, tilts[:, None])
         risen = xp.sum(rows.number * log1p(above), -2)
         share = -xp.expm1(-risen)
