@@ -56,12 +56,13 @@ _Releases: TypeAlias = tuple[Terms, tuple[Any, ...]]
 
 def engine(question: Question) -> Engine:
     """The upper bound for a question; concrete releases can have infinite losses."""
+    upper_of = _log_delta if question == "log delta" else _epsilon
 
     def arrays(batch: Batch, _: LogBounds) -> tuple[_Releases, Lanes]:
         return (batch.terms, tuple(map(_infinite, batch.terms))), batch.values
 
     def solve(lanes: tuple[_Releases, Lanes], _: Any) -> LogBounds:
-        upper = xp.asarray(_UPPER[question](*lanes))
+        upper = xp.asarray(upper_of(*lanes))
         return LogBounds(xp.full_like(upper, -xp.inf), upper)
 
     def most(lanes: tuple[_Releases, Lanes]) -> int:
@@ -172,6 +173,3 @@ def is_bad(terms: Terms) -> Bools:
         of_term = functools.reduce(operator.or_, map(xp.isnan, jax.tree.leaves(term)))
         bad = bad | xp.any(of_term & (term.count != 0), axis=-1)
     return bad
-
-
-_UPPER: dict[Question, Callable[..., Lanes]] = {"log delta": _log_delta, "epsilon": _epsilon}

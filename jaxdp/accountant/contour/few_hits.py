@@ -81,6 +81,7 @@ LARGEST = 690.0  # derived: e^709 is the largest double
 
 def engine(question: Question) -> Engine:
     """The bounds for a question."""
+    answer = _log_delta if question == "log delta" else _epsilon
 
     def arrays(batch: Batch, known: LogBounds) -> Lanes:
         return Lanes(*mixtures_of(batch), batch.values, known)
@@ -91,7 +92,7 @@ def engine(question: Question) -> Engine:
         if _serves(rows) and LEAST[question] < value < LARGEST_EPSILON:
             used = rows.number[:, 0] > 0
             kept = {name: getattr(rows, name)[..., used, :] for name in rows._fields[:-1]}
-            lower, upper = _ANSWERS[question](rows._replace(**kept), value)
+            lower, upper = answer(rows._replace(**kept), value)
         unknown = np.isnan([lower, upper])
         found = np.where(unknown, [-np.inf, np.inf], [lower, upper])
         return of_numpy(found[:1], found[1:])
@@ -482,6 +483,3 @@ def _of_one_hit(of: Any, log_delta: float) -> Any:
     each = [np.interp(epsilons, *row) for row in zip(wide.loss.T, log_one.T, strict=True)]
     total = logsumexp(np.stack(each) + np.log(wide.number)[:, None], axis=0)
     return np.interp(-log_delta, -total, epsilons)
-
-
-_ANSWERS: dict[Question, Any] = {"log delta": _log_delta, "epsilon": _epsilon}

@@ -71,6 +71,7 @@ class _Parts(NamedTuple):
 
 def engine(question: Question) -> Engine:
     """The bounds for a question."""
+    answer = _log_delta if question == "log delta" else _epsilon
 
     def arrays(batch: Batch, known: LogBounds) -> tuple[Terms, Lanes]:
         # Gaussians that are not sampled have no rare loss: they are part of every sum.
@@ -80,7 +81,7 @@ def engine(question: Question) -> Engine:
     def solve(lanes: tuple[Terms, Lanes], _: Any) -> LogBounds:
         terms, of = lanes
         with jax.numpy_rank_promotion("allow"):
-            return _SOLVE[question](terms, of._replace(rows=lanes_last(of.rows)))
+            return answer(terms, of._replace(rows=lanes_last(of.rows)))
 
     def most(lanes: tuple[Terms, Lanes]) -> int:
         return at_once(OF_LAWS, lanes[1].rows.nodes(OF_LAWS))
@@ -172,9 +173,3 @@ def _log_sum(terms: Terms, log_of: Callable[[Any], Reals]) -> Reals:
     own = [(x.count, np.asarray(log_of(x.pair))) for x in terms]
     each = [xp.where(n == 0, -xp.inf, log + xp.log(n)) for n, log in own]
     return logsumexp(xp.concatenate(each, -1), axis=-1)
-
-
-_SOLVE: dict[Question, Callable[[Terms, Lanes], LogBounds]] = {
-    "log delta": _log_delta,
-    "epsilon": _epsilon,
-}

@@ -192,9 +192,6 @@ def epsilon(of: Contours, delta: Values) -> LogBounds:
     return of_numpy(np.where(is_answered, lower, -np.inf), np.where(inside, upper, np.inf))
 
 
-_ANSWERS: dict[Question, Any] = {"log delta": log_delta, "epsilon": epsilon}
-
-
 def engine(question: Question, way: Way) -> Engine:
     """The engine of values of one loss; the contour of one value has the slopes."""
     tangents = contour.engine(question, way.stage, way.rows_of).tangents
@@ -204,25 +201,24 @@ def engine(question: Question, way: Way) -> Engine:
 def _bounds(question: Question, way: Way, batch: Batch, known: LogBounds, blocks: int) -> LogBounds:
     """Bounds of the lanes whose loss has enough of them, or was answered before."""
     values: Any = batch.values
+    answer = log_delta if question == "log delta" else epsilon
     bounds: Any = of_numpy(np.full(values.shape, -np.inf), np.full(values.shape, np.inf))
     was_answered = np.isfinite(known.lower)
     if values.size < way.fewest and not was_answered.any():
         return bounds
     losses = [x for x in batch.losses if x.lanes.size >= way.fewest or was_answered[x.lanes].any()]
-    if not losses:
-        return bounds
     with kernel(), jax.numpy_rank_promotion("allow"):
         if blocks > 1:
             width = np.asarray(known.upper) - np.asarray(known.lower)
             losses = [x for x in losses if _can_narrow(way, batch, x, width[x.lanes])]
-            if not losses:
-                return bounds
+        if not losses:
+            return bounds
         nodes = way.rows_of(batch.at(losses[0].lanes[:1]))[0].nodes(way.stage)
         size = max(at_once(way.stage, nodes) // CONTOURS, 1)
         for start in range(0, len(losses), size):
             part = losses[start : start + size]
             for loss, of in zip(part, _contours(way, blocks, batch, part), strict=True):
-                found = _ANSWERS[question](of, values[loss.lanes])
+                found = answer(of, values[loss.lanes])
                 for x, y, unknown in zip(bounds, found, (-np.inf, np.inf), strict=True):
                     x[loss.lanes] = np.where(np.isnan(y), unknown, y)
     return bounds
