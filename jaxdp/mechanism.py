@@ -139,7 +139,9 @@ class Mechanism:
         if not self.sampled and self.coordinates == 1:
             return self._pair().log_delta(epsilon)
         epsilon = checks.real("epsilon", epsilon)
-        return evaluate.log_delta(self._terms(), epsilon, self._has_both).upper
+        # No engine is tighter than the profile of one release.
+        stop_when = (lambda _: True) if self.coordinates == 1 else None
+        return evaluate.log_delta(self._terms(), epsilon, self._has_both, stop_when).upper
 
     def delta(self, epsilon: ArrayLike) -> Reals:
         """exp(log_delta), rounded up; never 0 where the true delta is not."""

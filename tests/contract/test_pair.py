@@ -8,6 +8,7 @@ import pytest
 from engines import asked, law_of, one
 
 import jaxdp as dp
+from jaxdp._core.namespace import kernel
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import is_whole
 from jaxdp.dominating_pair.finite import worst_of_shifts
@@ -87,7 +88,7 @@ def test_divergences_are_moments_of_the_law(name):
     pair, orders = one(PAIRS[name]), (1.5, 2.0, 4.0)
     loss, log_mass, largest, log_infinite = law_of(pair)
     infinite = log_infinite > -np.inf
-    found = [float(asked(pair.renyi, a)[0]) for a in orders]
+    found = np.asarray(asked(pair.renyi, np.array(orders))).tolist()
     for a, value in zip(orders, found, strict=True):
         moment = np.logaddexp.reduce(log_mass + (a - 1.0) * loss) / (a - 1.0)
         if infinite:
@@ -152,28 +153,6 @@ def test_randomised_response_is_exact():
         assert pair.log_delta(bound) == -np.inf
 
 
-def test_divergences_against_integrals():
-    """Poisson sampling and replacement of a Gaussian, in 30 digits."""
-    q, c = mp.mpf("0.1"), 1 / mp.mpf(1.3)
-
-    def ratio(x, side):
-        return 1 - q + q * mp.exp(side * c * x - c * c / 2)
-
-    cases = (
-        (PAIRS["removed_gaussian"], lambda x, a: ratio(x, 1) ** a),
-        (PAIRS["added_gaussian"], lambda x, a: ratio(x, 1) ** (1 - a)),
-        (PAIRS["replaced_gaussian"], lambda x, a: ratio(x, 1) ** a * ratio(x, -1) ** (1 - a)),
-    )
-    for pair, moment in cases:
-        for order in (1.5, 3.0, 12.0):
-            with mp.workdps(30):
-                points = mp.linspace(-14, 14 + order * c, 60)
-                whole = mp.quad(lambda x, m=moment, a=order: mp.npdf(x) * m(x, a), points)
-                truth = float(mp.log(whole) / (mp.mpf(order) - 1))
-            value = float(asked(one(pair).renyi, order)[0])
-            assert truth * (1 - 1e-14) <= value <= truth * (1 + 1e-8), (order, value, truth)
-
-
 def test_a_histogram_s_worst_shift_holds_all_its_mass():
     pair = worst_of_shifts(HISTOGRAM, 1.0)
     assert sum(pair.masses) + pair.infinite == pytest.approx(1.0, abs=1e-14)
@@ -194,10 +173,6 @@ def test_bad_values():
         RandomisedResponse(1.0, 1.0)
     assert bool(jnp.isnan(jax.jit(RandomisedResponse(1.0, 3.0).log_delta)(jnp.nan)))
     for name in ("laplace", "removed_gaussian", "replaced_gaussian"):
-
-        @jax.jit
-        def values(x, pair=PAIRS[name]):
-            bad = jax.tree.map(lambda _: jnp.broadcast_to(x, (1,)), pair)
-            return bad.log_delta(0.1)[0], bad.renyi(2.0)[0]
-
-        assert all(bool(jnp.isnan(x)) for x in values(jnp.nan)), name
+        bad = jax.tree.map(lambda _: np.full(1, np.nan), PAIRS[name])
+        with kernel():
+            assert all(np.isnan(x).all() for x in (bad.log_delta(0.1), bad.renyi(2.0))), name
