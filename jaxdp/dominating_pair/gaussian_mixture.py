@@ -24,7 +24,7 @@ from jaxdp._numeric.elementary import (
 )
 from jaxdp._numeric.mills import log_normal_survival, mills_pair
 from jaxdp._numeric.search import bisect
-from jaxdp.dominating_pair.base import DominatingPair, Law, Support, law_on, renyi_of_law
+from jaxdp.dominating_pair.base import DominatingPair, Law, Mixture, Support, law_on, renyi_of_law
 from jaxdp.noise.base import mirrored_log_delta, ratio_of
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.nodes import of_law
@@ -40,6 +40,8 @@ _BISECTIONS = 110
 _LEAST_WEIGHT = 800.0
 # Error of a term of delta in ulps. measured: 1e-14 of delta, against 40 digits
 _TERM_ULPS = 64.0
+# Largest number of components of a mixture. chosen: the general contour serves more
+MOST_COMPONENTS = 33
 
 
 class Sides(NamedTuple):
@@ -360,3 +362,57 @@ def _side(
         raise ValueError(f"{share_name} must add up to 1, got {total}")
     total = xp.where(xp.abs(total - 1.0) <= _WHOLE, total, xp.nan)
     return means, tuple(log_probability(share / total) for share in shares)
+
+
+@final
+@pytree
+class SampledGroup(MixturePair):
+    """sum_k p_k N(k shift, scale^2) against N(0, scale^2), exchanged where `added` is 1.
+
+    p_k is the probability that k records take part. Their number is a sum of independent
+    indicators, as binomial and hypergeometric ones are. All roots of sum p_k z^k are then real, so
+    the ratio of the densities has no zero at |Im x| < pi scale^2 / shift (factors e^(-a k^2) keep
+    roots real: Laguerre; Polya & Schur, Crelle 144, 1914).
+    """
+
+    noise: Gaussian
+    shift: Reals
+    log_probabilities: tuple[Reals, ...]
+    added: Reals
+
+    def __init__(
+        self,
+        noise: Gaussian,
+        shift: ArrayLike,
+        log_probabilities: Sequence[Any],
+        added: ArrayLike = 0.0,
+    ):
+        assign(
+            self,
+            noise=noise,
+            shift=checks.distance("shift", shift, noise.on_integers),
+            log_probabilities=tuple(log_probabilities),
+            added=checks.probability("added", added),
+        )
+
+    def reversed(self) -> SampledGroup:
+        """`added` exchanged."""
+        return SampledGroup(self.noise, self.shift, self.log_probabilities, 1.0 - self.added)
+
+    def mixtures(self) -> tuple[Mixture, ...]:
+        """One mixture; empty if it has more than `MOST_COMPONENTS` components."""
+        if len(self.log_probabilities) > MOST_COMPONENTS:
+            return ()
+        ratio = ratio_of(self.shift, self.noise.scale)
+        missed, *hits = (xp.broadcast_to(xp.exp(x), ratio.shape) for x in self.log_probabilities)
+        means = xp.stack([k * ratio for k in range(1, len(hits) + 1)], -1)
+        return (Mixture(means, xp.stack(hits, -1), missed, ratio, self.added, xp.ones(())),)
+
+    def _sides(self) -> Sides:
+        """The mixture against a certain 0, as components of the same means on both sides."""
+        added, number = self.added > 0, len(self.log_probabilities)
+        means = [ratio_of(checks.guard(k * self.shift), self.noise.scale) for k in range(number)]
+        logs = zip(self.log_probabilities, (0.0, *[-xp.inf] * (number - 1)), strict=True)
+        sides = ((xp.where(added, none, p), xp.where(added, p, none)) for p, none in logs)
+        up, down = zip(*sides, strict=True)
+        return stacked(means, up, means, down)

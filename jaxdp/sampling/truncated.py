@@ -20,11 +20,10 @@ from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.binomial import log_binomial_tails
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.fixed_batch import FixedBatch
 from jaxdp.dominating_pair.gaussian_mixture import GaussianMixture
 from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
 from jaxdp.dominating_pair.public_coin import PublicCoin
-from jaxdp.dominating_pair.replaced import Replaced
+from jaxdp.dominating_pair.replaced import FixedBatch, Replaced
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import (

@@ -20,9 +20,9 @@ from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp._numeric.elementary import log1m
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.fixed_batch import FixedBatch
+from jaxdp.dominating_pair.gaussian_mixture import SampledGroup
 from jaxdp.dominating_pair.poisson import Poisson as PoissonPair
-from jaxdp.dominating_pair.sampled_group import SampledGroup
+from jaxdp.dominating_pair.replaced import FixedBatch
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.sampling.base import (
