@@ -33,7 +33,7 @@ MASS_ERROR = 1e-11
 # Tolerance of a loss's distance to its lattice, over 1 + its size. measured: 3e-13 of our own pairs
 LATTICE_ERROR = 1e-12
 # Least order - 1; smaller ones use its divergence. chosen: K / s keeps its digits
-_LEAST_EXCESS = 2.0**-30
+LEAST_EXCESS = 2.0**-30
 # Difference of a moment by both rules, up to which it is resolved. chosen: above their rounding
 RESOLVED = 1e-11
 # Largest exponent of a term with a mass beside it. derived: below the logarithm of any overflow
@@ -297,7 +297,7 @@ def renyi_of_law(
     order = checks.real("order", order, 1.0)
     law = pair.law()
     order = xp.broadcast_to(order, xp.broadcast_shapes(order.shape, law.largest.shape))
-    excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
+    excess = xp.clip(order - 1.0, LEAST_EXCESS, 1e300)
     # E[e^-L] = 1 less the probability of Q at L = -inf.
     mass_at_minus_infinity = xp.exp(pair.reversed().support().log_infinite)
     nodal, error = nodal_divergence(law, order, mass_at_minus_infinity)
@@ -322,7 +322,7 @@ def nodal_divergence(
     law: Law, order: Reals, mass_at_minus_infinity: Reals | float
 ) -> tuple[Reals, Reals]:
     """log E[e^((a - 1) L)] / (a - 1) over the nodes, and its error by the second rule."""
-    excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
+    excess = xp.clip(order - 1.0, LEAST_EXCESS, 1e300)
     rules = (law.loss, law.log_mass), law.check
     (value, rounding), (check, _) = (
         _divergence(*x, order, excess, mass_at_minus_infinity) for x in rules
@@ -364,7 +364,7 @@ def _log_left_out(bound_of: Callable[[Reals], Reals], order: Reals, law: Law) ->
     inequality gives E[e^(s L); A] <= E[e^(r L)]^(s / r) P[A]^(1 - s / r), s = a - 1 < r = b - 1.
     """
     left_out = law.log_left_out
-    excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e150)
+    excess = xp.clip(order - 1.0, LEAST_EXCESS, 1e150)
     bound = excess * law.largest + left_out
     bound = xp.where(xp.isnan(bound), xp.inf, bound)
     for factor in _HIGHER:

@@ -13,11 +13,16 @@ from jaxdp._core.namespace import logsumexp, softmax, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import ULP, log_add
-from jaxdp.dominating_pair.base import DominatingPair, Law, Mixture, Support, is_symmetric
+from jaxdp.dominating_pair.base import (
+    LEAST_EXCESS,
+    DominatingPair,
+    Law,
+    Mixture,
+    Support,
+    is_symmetric,
+)
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
-# Least order - 1; smaller ones use its divergence. chosen: as for other laws
-_LEAST_EXCESS = 2.0**-30
 # Relative tolerance of the sum of shares. derived: the engine of mixtures adds as much to delta
 COIN = 4e-12
 
@@ -115,8 +120,8 @@ class PublicCoin(DominatingPair):
     def renyi(self, order: ArrayLike) -> Reals:
         """log(sum w_k e^((a - 1) D_k)) / (a - 1); the largest D_k at infinity."""
         order = checks.real("order", order, 1.0)
-        excess = xp.clip(order - 1.0, _LEAST_EXCESS, 1e300)
-        divergences = [pair.renyi(xp.maximum(order, 1.0 + _LEAST_EXCESS)) for pair in self.pairs]
+        excess = xp.clip(order - 1.0, LEAST_EXCESS, 1e300)
+        divergences = [pair.renyi(xp.maximum(order, 1.0 + LEAST_EXCESS)) for pair in self.pairs]
         largest, gains = functools.reduce(xp.maximum, divergences), []
         for value in divergences:
             # log(1 + w (e^(s D) - 1)) by the sum of w (e^(s D) - 1), which are positive.

@@ -17,8 +17,15 @@ from jaxdp._numeric.elementary import ULP, log1m, log_probability, round_up
 from jaxdp._numeric.search import bisect
 from jaxdp.dominating_pair.additive import Additive, full_shift
 from jaxdp.dominating_pair.base import Law, Support, law_on, with_its_error
-from jaxdp.dominating_pair.poisson import Poisson, coin_renyi, log_mixed, mixed_slope
-from jaxdp.dominating_pair.sampled_moments import SampledPair, sampled_largest, sampled_log_delta
+from jaxdp.dominating_pair.poisson import (
+    Poisson,
+    SampledPair,
+    coin_renyi,
+    log_mixed,
+    mixed_slope,
+    sampled_largest,
+    sampled_log_delta,
+)
 from jaxdp.noise.base import Noise, expanded, mirrored_log_delta
 from jaxdp.noise.gaussian import Gaussian
 from jaxdp.noise.nodes import LEFT_OUT, of_law
