@@ -140,7 +140,7 @@ class Mechanism:
             return self._pair().log_delta(epsilon)
         epsilon = checks.real("epsilon", epsilon)
         # No engine is tighter than the profile of one release.
-        stop_when = (lambda _: True) if self.coordinates == 1 else None
+        stop_when = (lambda x: x.upper < np.inf) if self.coordinates == 1 else None
         return evaluate.log_delta(self._terms(), epsilon, self._has_both, stop_when).upper
 
     def delta(self, epsilon: ArrayLike) -> Reals:
