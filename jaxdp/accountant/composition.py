@@ -77,7 +77,7 @@ def with_one_gaussian(terms: Terms) -> Terms:
 
 def is_gaussian(term: Term) -> bool:
     """True if the releases are Gaussians that are not sampled."""
-    return term.pair.is_gaussian
+    return term.pair.mean_distance() is not None
 
 
 def ratios_of(term: Term) -> Reals:

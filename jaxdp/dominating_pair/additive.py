@@ -99,11 +99,6 @@ class Additive(DominatingPair):
         """The same pair: the noise is symmetric."""
         return self
 
-    @property
-    def is_gaussian(self) -> bool:
-        """True for Gaussian noise."""
-        return isinstance(self.noise, Gaussian)
-
     def mean_distance(self) -> Reals | None:
         """Shift over scale of Gaussian noise."""
         return ratio_of(self.shift, self.noise.scale) if isinstance(self.noise, Gaussian) else None

@@ -124,17 +124,12 @@ class DominatingPair(abc.ABC):
         law = self.law()
         return Support(law.largest, law.log_infinite)
 
-    @property
-    def is_gaussian(self) -> bool:
-        """True if the pair is N(mu, 1) against N(0, 1), mu the `mean_distance`."""
-        return False
-
     def mixtures(self) -> tuple[Mixture, ...]:
         """The mixtures from which a public coin selects one; empty for any other pair."""
         return ()
 
     def mean_distance(self) -> Reals | None:
-        """mu of a pair that is Gaussian; None for any other."""
+        """mu of a pair that is N(mu, 1) against N(0, 1); None for any other."""
         return None
 
     def profile_error(self, epsilon: ArrayLike) -> Reals:

@@ -332,7 +332,7 @@ class Poisson(SampledPair):
     def mixtures(self) -> tuple[Mixture, ...]:
         """One mixture of two components if the base is Gaussian."""
         mean = self.base.mean_distance()
-        if mean is None or not self.base.is_gaussian:
+        if mean is None:
             return ()
         q = self._q
         return (Mixture(mean[..., None], q[..., None], 1.0 - q, mean, self.added, xp.ones(())),)
