@@ -51,12 +51,6 @@ class Columns:
     second: Annotated[
         str | None, typer.Option(help="Column of outputs on its neighbour; default: the second.")
     ] = None
-    unequal: Annotated[
-        bool,
-        typer.Option(
-            "--unequal", help="Blank cells at the end of a column are runs that were not made."
-        ),
-    ] = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,16 +146,14 @@ def _outputs(records: Records, columns: Columns) -> list[np.ndarray]:
             for column, name in zip(cells, wanted, strict=True):
                 column += chunk[name]
     are_texts = all(map(_is_text_or_missing, itertools.chain(*cells)))
-    return [_values(x, i, records, columns.unequal, are_texts) for i, x in enumerate(cells)]
+    return [_values(x, i, records, are_texts) for i, x in enumerate(cells)]
 
 
 def _is_text_or_missing(cell: Any) -> bool:
     return is_missing(cell) or (isinstance(cell, str) and math.isnan(as_double(cell)))
 
 
-def _values(
-    cells: list[Any], index: int, records: Records, unequal: bool, are_texts: bool
-) -> np.ndarray:
+def _values(cells: list[Any], index: int, records: Records, are_texts: bool) -> np.ndarray:
     if are_texts:
         values = np.array(["" if is_missing(cell) else normal(cell) for cell in cells], object)
         is_good = values != ""
@@ -169,20 +161,16 @@ def _values(
         values = np.fromiter(map(as_double, cells), np.float64, len(cells))
         is_good = np.isfinite(values)
     bad = np.flatnonzero(~is_good)
-    last = int(np.flatnonzero(is_good).max(initial=-1))
-    is_short = len(bad) and bad[0] > last and all(is_missing(cells[i]) for i in bad)
-    if not len(bad) or (unequal and is_short):
-        return values[: last + 1]
+    if not len(bad):
+        return values
     where, what = records.place(int(bad[0])), f"the {('first', 'second')[index]} column of outputs"
-    if is_short:
-        raise ValueError(
-            f"{what} ends before {where} of {records.file}: with --unequal fewer runs were made. A "
-            "run that failed has an output, too: give it a number"
-        )
     cell = cells[bad[0]]
     kind = "blank" if is_missing(cell) else "no finite number"
     words = "texts" if are_texts else "numbers"
-    raise ValueError(f"{what} must be of {words}, and {where} of {records.file} is {kind}")
+    raise ValueError(
+        f"{what} must be of {words}, and {where} of {records.file} is {kind}: a run that failed "
+        "has an output, too"
+    )
 
 
 def _text_of(found: Any, sizes: list[int], claim: Claim) -> str:

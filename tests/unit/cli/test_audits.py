@@ -101,7 +101,7 @@ REFUSED = {
         [],
         "line 42: with --decimal . numbers must have no comma, .* has one: name the --decimal",
     ),
-    "short": ([*ROWS, "1,", "2,"], [], "ends before line 42 .* with --unequal"),
+    "short": ([*ROWS, "1,", "2,"], [], "line 42 .* is blank: a run that failed has an output"),
     "none": ([], [], "at least 11 outputs"),
     "three": (["1,2,3"], [], "has 3 with a name: name two of them"),
     "no header": (ROWS, [], "must begin with a header"),
@@ -126,17 +126,6 @@ def test_bad_input_exits_2_and_names_the_line(run, tmp_path, name):
     assert len(told.stderr.splitlines()) == 1
     assert "secret" not in told.stderr
     assert re.search(said, told.stderr), told.stderr
-
-
-def test_columns_of_unequal_length(run, tmp_path):
-    """Blank cells at the end, if it is said that they are no outputs."""
-    path = tmp_path / "unequal.csv"
-    columns = [FIRST.tolist(), [*np.sort(SECOND[:1500]).tolist(), *[""] * 500]]
-    path.write_text(text_of(*columns).replace("''", ""))
-    assert run(path).exit_code == 2
-    told = run(path, "--unequal", *TRUE, "--json")
-    assert (told.exit_code, json.loads(told.stdout)["outputs"]) == (0, [2000, 1500])
-    assert run(path, "--unequal", *FALSE).exit_code == 1
 
 
 def test_texts(run, tmp_path):
