@@ -20,8 +20,8 @@ from jaxdp.composition.gaussian_fit import gdp_with_regret as gdp_with_regret
 from jaxdp.composition.privacy_loss import PrivacyLoss as PrivacyLoss
 from jaxdp.composition.privacy_loss import privacy_loss as privacy_loss
 from jaxdp.design.allocate import allocate as allocate
+from jaxdp.design.allocate import allocate_exact as allocate_exact
 from jaxdp.design.allocate import allocation_error as allocation_error
-from jaxdp.design.allocate_exact import allocate_exact as allocate_exact
 from jaxdp.design.calibrate import calibrate as calibrate
 from jaxdp.design.compare import compare as compare
 from jaxdp.design.expected_error import expected_error as expected_error

@@ -225,7 +225,7 @@ def test_bad_input_of_exact_scales():
 
 def test_a_bad_traced_sensitivity_gets_no_scale_of_zero(monkeypatch):
     """NaN, which makes noise of no scale, in all coordinates that share its unit."""
-    module = importlib.import_module("jaxdp.design.allocate_exact")
+    module = importlib.import_module("jaxdp.design.allocate")
     monkeypatch.setattr(module, "calibrate", lambda *_, **__: jnp.ones(4))
     scales = jax.jit(lambda s: dp.allocate_exact(dp.Gaussian(1.0), s, BUDGET))
     assert np.isnan(scales(jnp.array([-1.0, 2.0]))).all()
