@@ -60,8 +60,6 @@ def guarantee_rows() -> list[Row]:
         row("GDP.tradeoff", lambda m, f: dp.GDP(m).tradeoff(f), "mu:shift fpr:share"),
         row("risk.tradeoff_of_profile", lambda f: dp.risk.tradeoff_of_profile(
             dp.GDP(1.0).log_delta, f), "fpr:share"),
-        row("risk.profile_of_tradeoff", lambda e: dp.risk.profile_of_tradeoff(
-            dp.GDP(1.0).tradeoff, e), "epsilon:real"),
         row("above_threshold", lambda s, t, q: dp.above_threshold(
             s, threshold_scale=t, query_scale=q),
             "sensitivity:shift threshold_scale:scale query_scale:scale"),
