@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
-from benchmarks.reproductions import proximal_descent
 from jaxdp.guarantee.base import as_budget
 from jaxdp.guarantee.drawn import Drawn, left_for_exact
 from jaxdp.solvers import covariance
@@ -23,9 +22,6 @@ CALLS = {
     "Filter.within": lambda b: dp.Filter.within(b, order=24.0).budget,
     "covariance.plan": lambda b: covariance.plan(
         b, dimension=2, records=9, relation="replace_one"
-    ).scales,
-    "proximal_descent.plan": lambda b: proximal_descent.plan(
-        b, coordinates=3, records=9, key=jax.random.key(0), passes=1
     ).scales,
     "coordinate_descent.plan": lambda b: dp.solvers.coordinate_descent.plan(
         b, smoothness=np.ones(2), clip=1.0, records=9, passes=1, order="cyclic",
