@@ -136,10 +136,13 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
 
 def steps_on_gpu(question: Question, terms: Terms) -> tuple[Step, ...]:
     """The engine that a program for a GPU evaluates before the host answers the rest, or none."""
-    if len(terms) == 1 and is_gaussian(terms[0]):
+    first, *others = terms
+    is_alone = not others and first.count.shape[-1] == 1
+    if is_alone and is_gaussian(first):
         return _steps(question, TABLE["gaussian"])
-    serves = contour.serves(terms) and contour.are_few(terms)
-    return _steps(question, (ON_MIXTURES,) if serves else ())
+    if contour.serves(terms) and contour.are_few(terms):
+        return _steps(question, (ON_MIXTURES,))
+    return _steps(question, TABLE["gaussian"] if is_alone and not _of_ranges(terms) else ())
 
 
 def grid_steps(question: Question, points: int, terms: Terms) -> tuple[Step, ...]:

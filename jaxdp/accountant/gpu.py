@@ -1,6 +1,6 @@
 """Bounds of traced lanes in a program for a GPU: one engine on the device, the host for the rest.
 
-The engine is the profile of plain Gaussians, or the long sum of sampled ones. Lanes whose
+The engine is the profile of a single release, or the long sum of sampled Gaussians. Lanes whose
 brackets stay wide go to the host in packs of a fixed size, in a loop that ends at once where there
 are none.
 """
@@ -16,7 +16,7 @@ from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.bounds import LogBounds, tighter
-from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.divergences import is_bad
 from jaxdp.accountant.steps import Query, Step, directed, goes_on, unknown, worse
 
@@ -51,14 +51,15 @@ def answered(
     """
     steps = query.on_gpu(lanes[0]) if query.on_gpu else ()
     leaves, structure = jax.tree.flatten(lanes)
-    if not steps:
+    # A profile answers the lanes of one release alone, and plain Gaussians are one.
+    is_exact = all(map(is_gaussian, lanes[0]))
+    if not steps or not (is_helped or is_exact or steps[0].row.engine == "mixtures"):
         return host(leaves)
     (step,) = steps
     lines = directed(*lanes, query.both)
     slopes = jax.tree.map(xp.zeros_like, lines) if any(moving) else None
     result = _Result(unknown(lines[1]), slopes)
-    is_exact = step.row.engine == "profile"
-    if is_exact:
+    if step.row.engine == "profile":
         result = _evaluated(step, step.row.levels[0], lines, result)
     else:
         result = _in_packs(query, step, lines, result)

@@ -125,7 +125,9 @@ def _composed(
     def least(budget: Budget, numbers: tuple[Reals, Reals, Reals]) -> Reals:
         return calibrate(lambda x: released(x, numbers), budget, lower=_NEAREST, upper=_FARTHEST)
 
-    every, sizes, times = xp.broadcast_arrays(scales, sensitivities, counts)
+    size = np.broadcast_shapes(scales.shape, sensitivities.shape, counts.shape)
+    # One by one: what is known stays so.
+    every, sizes, times = (xp.broadcast_to(x, size) for x in (scales, sensitivities, counts))
     numbers, shape = (every, sizes, times), scales.shape[:-1]
     factor = least_of_composition(least, released, budget, numbers, shape, trailing=1)
     return xp.where(scales > 0, factor[..., None] * scales, scales)

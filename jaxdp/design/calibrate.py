@@ -211,16 +211,23 @@ def least_of_composition(
     def spread(tree: Any, axes: int) -> Any:
         return jax.tree.map(lambda x: xp.broadcast_to(x, (*shape, *x.shape[x.ndim - axes :])), tree)
 
-    def residual(parameter: Reals, given: Any) -> Reals:
-        budget, numbers = given
+    given = spread(budget, 0), spread(numbers, trailing)
+    leaves, structure = jax.tree.flatten(given)
+    is_known = [checks.is_concrete(x) for x in leaves]
+
+    def residual(parameter: Reals, traced: Any) -> Reals:
+        """Known numbers do not move: some have no slopes, as whole sensitivities."""
+        rest = iter(traced)
+        every = [x if known else next(rest) for x, known in zip(leaves, is_known, strict=True)]
+        budget, numbers = jax.tree.unflatten(structure, every)
         log_delta = build(parameter, numbers).log_delta(budget.epsilon)
         slack = _composed_slack(budget.delta, parameter)
         return straightened(excess_log_delta(log_delta, budget.delta), slack, budget.delta)
 
-    given = spread(budget, 0), spread(numbers, trailing)
     (found,) = searched(lambda given: (least(*given),), 1, given, shape)
     found = xp.where(xp.isnan(found), xp.inf, found)
-    return with_slopes_of_root(residual, lambda x, _: x, found, given, found)
+    traced = [x for x, known in zip(leaves, is_known, strict=True) if not known]
+    return with_slopes_of_root(residual, lambda x, _: x, found, traced, found)
 
 
 class _Search(NamedTuple):
