@@ -174,20 +174,17 @@ def _seed(seed: Any) -> Any:
     return xp.stack(block([0] * _KEY_WORDS, (low, high, _SEED, 0))[:_KEY_WORDS])
 
 
-@_program(lambda _, shape: math.prod(shape), static_argnums=(1,))
-def _split(key: Any, shape: Shape) -> Any:
-    """Children: half of the block of their number."""
+def children(key: Any, shape: Shape) -> Any:
+    """Children of a key, as of `jax.random.split`: half of the block of their number."""
     number = xp.arange(math.prod(shape), dtype=np.uint32).reshape(shape)
-    words = block(list(key), (number, 0, _SPLIT, 0))
+    return xp.stack(block(list(key), (number, 0, _SPLIT, 0))[:_KEY_WORDS], axis=-1)
+
+
+def child(keys: Any, number: Any) -> Any:
+    """The child of a number of keys (..., 8), as of `jax.random.fold_in`: half of its block."""
+    number = xp.asarray(number).astype(np.uint32)
+    words = block(list(xp.moveaxis(keys, -1, 0)), (number, 0, _FOLD, 0))
     return xp.stack(words[:_KEY_WORDS], axis=-1)
-
-
-@_program()
-def _fold_in(key: Any, data: Any) -> Any:
-    """The child of a number: half of its block."""
-    number = xp.asarray(data).astype(np.uint32)
-    words = block(list(key), (number, 0, _FOLD, 0))
-    return xp.stack(words[:_KEY_WORDS])
 
 
 def _blocks(key: Any, bit_width: int, shape: Shape) -> int:
@@ -227,18 +224,6 @@ def _cast(words: list[Any], bit_width: int) -> Any:
     return drawn
 
 
-def children(key: np.ndarray, number: int) -> np.ndarray:
-    """Children of a known key, (number, 8): those of `jax.random.split`."""
-    words = block(list(key), (np.arange(number, dtype=np.uint32), 0, _SPLIT, 0))
-    return np.stack(words[:_KEY_WORDS], axis=-1)
-
-
-def child(keys: np.ndarray, number: Any) -> np.ndarray:
-    """The child of a number of known keys (..., 8): that of `jax.random.fold_in`."""
-    number = np.asarray(number, np.uint32)
-    return np.stack(block(list(np.moveaxis(keys, -1, 0)), (number, 0, _FOLD, 0))[:_KEY_WORDS], -1)
-
-
 def first_children(keys: np.ndarray) -> np.ndarray:
     """First child of each known key's child of 0, for keys (keys, 8)."""
     return np.stack(block(list(child(keys, 0).T), (0, 0, _SPLIT, 0))[:_KEY_WORDS], axis=-1)
@@ -255,9 +240,9 @@ def known_bits(keys: np.ndarray, shape: Shape) -> np.ndarray:
 IMPLEMENTATION = define_prng_impl(
     key_shape=(_KEY_WORDS,),
     seed=_seed,
-    split=_split,
+    split=_program(lambda _, shape: math.prod(shape), static_argnums=(1,))(children),
     random_bits=_bits,
-    fold_in=_fold_in,
+    fold_in=_program()(child),
     name=NAME,
     tag=NAME,
 )

@@ -85,7 +85,7 @@ def split(key: Key, number: int) -> jax.Array:
     """`jax.random.split`; of a key that `is_known` by NumPy, in a third of the time."""
     if not is_known(key):
         return jax.random.split(key, number)
-    return stored_key(chacha.children(words_of(key), number), chacha.NAME)
+    return stored_key(chacha.children(words_of(key), (number,)), chacha.NAME)
 
 
 def fold_in(key: Key, number: Any) -> Key:

@@ -13,9 +13,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-# One for all records: what holds it waits for no other lock of this package.
-_LOCK = threading.RLock()
-
 
 class Locked:
     """Base of records that threads share.
@@ -24,7 +21,8 @@ class Locked:
     have the state between two changes.
     """
 
-    _lock = _LOCK
+    # One for all records: what holds it waits for no other lock of this package.
+    _lock = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
@@ -46,7 +44,7 @@ def require_threads_of_jax() -> None:
 
 def _before() -> None:
     """Takes the lock, and looks for JAX's threads by their names: True where there are none."""
-    _LOCK.acquire()
+    Locked._lock.acquire()
     try:
         names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
         _of_jax["ran"] = any("XLA" in name for name in names)
@@ -54,10 +52,10 @@ def _before() -> None:
         _of_jax["ran"] = True
 
 
-def _in_child() -> None:
+def _after() -> None:
     _of_jax["lost"] |= _of_jax["ran"]
-    _LOCK.release()
+    Locked._lock.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_LOCK.release, after_in_child=_in_child)
+    os.register_at_fork(before=_before, after_in_parent=Locked._lock.release, after_in_child=_after)
