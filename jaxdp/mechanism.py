@@ -9,8 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
-from jaxdp._core.float64 import draws_in_float64, in_float64
+from jaxdp._core.float64 import draws_in_float64, in_float64, jitted
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import BOTH_DIRECTIONS, RELATIONS, Relation, shift_factor
 from jaxdp._core.pytree import assign, pytree, static

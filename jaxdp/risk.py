@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Protocol, cast, final, runtime_checkable
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
-from jaxdp._core.float64 import in_float64
+from jaxdp._core.float64 import in_float64, jitted
 from jaxdp._core.namespace import shape_of, sigmoid, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals

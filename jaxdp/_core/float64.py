@@ -23,7 +23,7 @@ from jax.core import Tracer
 from jax.tree_util import tree_flatten, tree_leaves
 
 from jaxdp._core import checks
-from jaxdp._core.namespace import for_traces
+from jaxdp._core.namespace import for_traces, in_kernel, kernel
 from jaxdp._core.precision import (
     is_inside,
     is_tracing,
@@ -269,3 +269,21 @@ def require_float64_of(arguments: Any) -> None:
             for leaf in numbers_of(record):
                 if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.floating):
                     checks.require_float64(leaf.dtype, type(record).__name__)
+
+
+def jitted(function: Callable[..., Any], static_argnums: int | tuple[int, ...] = ()) -> Any:
+    """`jax.jit`; NumPy computes known numbers. For functions without keys."""
+    program = jax.jit(function, static_argnums=static_argnums)
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        # A function among the arguments may read what is traced.
+        if not checks.all_concrete(leaves) or (is_tracing() and not in_kernel()):
+            with for_traces():
+                return program(*args)
+        known = jax.tree.unflatten(structure, map(host_array, leaves))
+        with kernel():
+            return function(*known)
+
+    return call

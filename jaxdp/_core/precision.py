@@ -378,3 +378,9 @@ mlir.register_lowering(_call, _lowered)
 batching.primitive_batchers[_call] = _batched
 ad.primitive_jvps[_call] = _with_tangents
 ad.primitive_transposes[_call] = _transposed
+
+
+def require_outside_traces(name: str, reason: str) -> None:
+    """`ValueError` inside of any transformation, for what happens on the host: it happens once."""
+    if is_inside_trace():
+        raise ValueError(f"{name} must be called outside of {TRANSFORMATIONS}: {reason}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxdp._core.compilation import jitted
+from jaxdp._core.float64 import jitted
 from jaxdp._core.namespace import custom_jvp, lax, xp
 from jaxdp._core.types import Bools, Reals
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, horner, log1m, log1p

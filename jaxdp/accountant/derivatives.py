@@ -17,10 +17,9 @@ import numpy as np
 
 from jaxdp._core.namespace import kernel
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.runner import fill, in_pieces, in_turn
-from jaxdp.accountant.steps import Engine, Query, Step, directed, worse
+from jaxdp.accountant.steps import Engine, LogBounds, Query, Step, directed, of_numpy, worse
 from jaxdp.dominating_pair.public_coin import moving_apart
 from jaxdp.noise.structure import Lattice
 

@@ -33,10 +33,9 @@ from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy, round_up
 from jaxdp._numeric.search import zoom
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.runner import by_lanes
-from jaxdp.accountant.steps import Engine, Question
+from jaxdp.accountant.steps import Engine, LogBounds, Question
 from jaxdp.guarantee.base import rounding_slack
 
 # log of the range of s searched. chosen: orders less 1 from 1e-12 to 1e30

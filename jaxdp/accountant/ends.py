@@ -19,8 +19,8 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.double_double import Double, dot_up, gap_up, rounded_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.steps import LogBounds
 from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite, rounding_of_infinite
 
 

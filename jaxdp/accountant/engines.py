@@ -33,14 +33,13 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant import divergences, ends, grid, profile
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms, is_gaussian
 from jaxdp.accountant.contour import engine as contour
 from jaxdp.accountant.contour import few_hits, number_of_rare_losses, shared
 from jaxdp.accountant.contour.laws import are_coarse, laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.runner import by_lanes, by_releases
-from jaxdp.accountant.steps import ALWAYS, Engine, Question, Row, Step, Tangents
+from jaxdp.accountant.steps import ALWAYS, Engine, LogBounds, Question, Row, Step, Tangents
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.noise.structure import Lattice, Smooth

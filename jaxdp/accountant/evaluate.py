@@ -15,12 +15,22 @@ from jaxdp._core.types import ArrayLike, Lanes, Reals
 from jaxdp._numeric.double_double import dot_up, rounded_up
 from jaxdp.accountant import engines
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds, epsilon_width, of_numpy, width
 from jaxdp.accountant.composition import Terms, reversed_where, with_one_gaussian
 from jaxdp.accountant.inverse import Reading, falling, least_epsilon
 from jaxdp.accountant.primitive import answered
 from jaxdp.accountant.runner import StopWhen, once
-from jaxdp.accountant.steps import Engine, Query, Question, Row, Step, Width
+from jaxdp.accountant.steps import (
+    Engine,
+    LogBounds,
+    Query,
+    Question,
+    Row,
+    Step,
+    Width,
+    epsilon_width,
+    of_numpy,
+    width,
+)
 from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
 
 # Error of delta for a trade-off. chosen: below the rates that are looked at

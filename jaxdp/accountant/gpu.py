@@ -15,10 +15,18 @@ import jax
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Lanes
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds, tighter
 from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.divergences import is_bad
-from jaxdp.accountant.steps import Query, Step, directed, goes_on, unknown, worse
+from jaxdp.accountant.steps import (
+    LogBounds,
+    Query,
+    Step,
+    directed,
+    goes_on,
+    tighter,
+    unknown,
+    worse,
+)
 
 # Lanes evaluated side by side by the device. chosen: as many long sums fill 2 GiB
 _PACK = 1024

@@ -33,11 +33,11 @@ from jaxdp._numeric.elementary import conversion_entropy
 from jaxdp._numeric.search import zoom
 from jaxdp.accountant import inverse
 from jaxdp.accountant.batch import Batch, Table
-from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.convolution import Total
 from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.runner import in_threads
+from jaxdp.accountant.steps import LogBounds, of_numpy
 from jaxdp.accountant.window import (
     FILL,
     LOG_TILTS,

@@ -16,7 +16,7 @@ import jax
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Bools, Index, Lanes, Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.steps import LogBounds
 
 ROUNDS = 14  # at most. measured: 3 from a saddle, 7 by secants
 SECANTS = 4  # rounds from which on secants replace the slope. chosen

@@ -33,10 +33,9 @@ from jaxdp._core.precision import default_platform, opened, outside_traces
 from jaxdp._core.types import Lanes, Reals, Shape
 from jaxdp.accountant import derivatives, gpu
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms
 from jaxdp.accountant.runner import StopWhen, fill, in_turn
-from jaxdp.accountant.steps import Query, directed, worse
+from jaxdp.accountant.steps import LogBounds, Query, directed, worse
 
 # Concrete lanes from which on the default device, if it is a GPU, evaluates them. chosen: a batch
 # that its host takes seconds for, as the program takes to compile

@@ -14,8 +14,8 @@ import jax
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Term, Terms
+from jaxdp.accountant.steps import LogBounds
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.guarantee.base import epsilon_of
 

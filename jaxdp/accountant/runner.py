@@ -25,9 +25,19 @@ from jaxdp._core.namespace import kernel
 from jaxdp._core.precision import default_platform, opened, outside_traces
 from jaxdp._core.types import Reals
 from jaxdp.accountant.batch import Batch, require_consistent, require_few
-from jaxdp.accountant.bounds import LogBounds, of_numpy, tighter
 from jaxdp.accountant.composition import Terms
-from jaxdp.accountant.steps import ALWAYS, Engine, Step, Width, goes_on, unknown, worse
+from jaxdp.accountant.steps import (
+    ALWAYS,
+    Engine,
+    LogBounds,
+    Step,
+    Width,
+    goes_on,
+    of_numpy,
+    tighter,
+    unknown,
+    worse,
+)
 
 # Maps the bounds of the worse direction to an array, True where they need not be tighter.
 StopWhen: TypeAlias = Callable[[LogBounds], Any]

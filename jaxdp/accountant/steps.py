@@ -1,4 +1,4 @@
-"""Engines, the rows of the decision table, and the lanes for which a step runs."""
+"""Engines and their bounds, the rows of the decision table, and the lanes for which a step runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,23 @@ import numpy as np
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Lanes, Reals
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms, exchanged
+from jaxdp.noise.base import mirrored_log_delta
+
+
+class LogBounds(NamedTuple):
+    """Bounds on log delta, or on epsilon, of one shape; `upper` is NaN where the input is bad."""
+
+    lower: Reals
+    upper: Reals
+
+    def mirrored(self, is_mirrored: Bools, size: Reals) -> LogBounds:
+        """Bounds of the exchanged pair at -`size` in some lanes: 1 - e^-size + e^-size delta."""
+        return LogBounds(
+            xp.where(is_mirrored, mirrored_log_delta(self.lower, size, -1.0), self.lower),
+            xp.where(is_mirrored, mirrored_log_delta(self.upper, size, 1.0), self.upper),
+        )
+
 
 Question: TypeAlias = Literal["log delta", "epsilon"]
 # Maps a batch, the bounds found before and a level of effort to bounds.
@@ -115,3 +130,35 @@ def directed(terms: Terms, values: Any, both: bool) -> tuple[Terms, Any]:
     if not both:
         return terms, values
     return exchanged(terms), xp.concatenate([values, values])
+
+
+def of_numpy(lower: Any, upper: Any) -> LogBounds:
+    """Bounds that are NumPy arrays or numbers."""
+    return LogBounds(lower, upper)
+
+
+def tighter(a: LogBounds, b: LogBounds) -> LogBounds:
+    """The tighter of both bounds, on each side; NaN gives way to the other."""
+    is_less = (b.upper < a.upper) | xp.isnan(a.upper) | (a.upper == xp.inf)
+    is_more = (b.lower > a.lower) | xp.isnan(a.lower) & ~xp.isnan(b.lower)
+    lower = xp.where(is_more, b.lower, a.lower)
+    return LogBounds(lower, xp.where(is_less, b.upper, a.upper))
+
+
+def width(bounds: LogBounds) -> Reals:
+    """Widths of brackets on log delta; 0 where delta is 0, infinite where it is unknown."""
+    size = xp.subtract(bounds.upper, bounds.lower)
+    size = xp.where(bounds.upper == -xp.inf, 0.0, size)
+    return xp.where(xp.isnan(size), xp.inf, size)
+
+
+def epsilon_width(bounds: LogBounds) -> Reals:
+    """Widths of brackets on epsilon, relative where epsilon is large."""
+    size = xp.subtract(bounds.upper, bounds.lower) / xp.add(1.0, bounds.upper)
+    size = xp.where(bounds.lower == xp.inf, 0.0, size)
+    return xp.where(xp.isnan(size), xp.inf, size)
+
+
+def exp_down(log_delta: Reals) -> Reals:
+    """exp, rounded down by 4 ulp."""
+    return xp.exp(log_delta) * (1.0 - 4.0 * xp.finfo(xp.float64).eps)

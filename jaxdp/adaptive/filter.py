@@ -22,10 +22,10 @@ from fractions import Fraction
 from typing import Any
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted, require_outside_traces
 from jaxdp._core.files import Format, Saved, sealed, unsealed
-from jaxdp._core.float64 import in_float64
+from jaxdp._core.float64 import in_float64, jitted
 from jaxdp._core.namespace import xp
+from jaxdp._core.precision import require_outside_traces
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import conversion_entropy

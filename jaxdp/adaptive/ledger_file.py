@@ -24,9 +24,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, final
 
-from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.files import canonical, sha256_of, sync_folder
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.precision import require_outside_traces
 from jaxdp.adaptive.costs import Item, Kind
 from jaxdp.adaptive.filter import Filter
 from jaxdp.adaptive.steps import ONE_CHARGE, Step, rows_of, steps_of

@@ -10,9 +10,8 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
 from jaxdp._core.files import Format, Saved, sealed, unsealed
-from jaxdp._core.float64 import in_float64
+from jaxdp._core.float64 import in_float64, jitted
 from jaxdp._core.namespace import picked, xp
 from jaxdp._core.neighbours import BOTH_DIRECTIONS, RELATIONS, Relation
 from jaxdp._core.precision import narrowing
@@ -20,9 +19,9 @@ from jaxdp._core.pytree import pytree, static
 from jaxdp._core.types import ArrayLike, Reals, Shape
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant import evaluate
-from jaxdp.accountant.bounds import LogBounds, exp_down
 from jaxdp.accountant.composition import Term, Terms, merged
 from jaxdp.accountant.grid import POINTS
+from jaxdp.accountant.steps import LogBounds, exp_down
 from jaxdp.composition.stored import from_plain, to_plain
 from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair, is_symmetric

@@ -11,14 +11,13 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
-from jaxdp._core.float64 import in_float64
+from jaxdp._core.float64 import in_float64, jitted
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import ArrayLike, Bools, Reals, Shape
 from jaxdp._numeric.search import last_feasible, secant_bracket, secants, with_slopes_of_root
 from jaxdp.accountant import evaluate
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.primitive import searched
+from jaxdp.accountant.steps import LogBounds
 from jaxdp.composition.privacy_loss import PrivacyLoss
 from jaxdp.guarantee.base import (
     Budget,

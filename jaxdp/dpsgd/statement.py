@@ -13,7 +13,7 @@ from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import Relation
 from jaxdp._core.types import ArrayLike
-from jaxdp.accountant.bounds import LogBounds
+from jaxdp.accountant.steps import LogBounds
 from jaxdp.composition.gaussian_fit import nearest_gaussian
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.dpsgd.arguments import target_delta, with_names

@@ -14,8 +14,7 @@ import numpy as np
 import optax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import require_outside_traces
-from jaxdp._core.precision import in_callers_setting, opened
+from jaxdp._core.precision import in_callers_setting, opened, require_outside_traces
 from jaxdp._core.progress import shown
 from jaxdp._core.random_key import ONE_KEY, checked_key, fold_in
 from jaxdp._core.types import Key

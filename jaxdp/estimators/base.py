@@ -34,8 +34,7 @@ from typing import Any, TypeVar, dataclass_transform
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import require_outside_traces
-from jaxdp._core.precision import opened
+from jaxdp._core.precision import opened, require_outside_traces
 from jaxdp._core.random_key import ONE_KEY, secure_key, seeded_key
 from jaxdp._core.types import Key
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss

@@ -9,8 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast, final, runtime_check
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
-from jaxdp._core.float64 import in_float64
+from jaxdp._core.float64 import in_float64, jitted
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.neighbours import ONE_DIRECTION
 from jaxdp._core.pytree import assign, pytree

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
-from jaxdp._core.float64 import in_float64
+from jaxdp._core.float64 import in_float64, jitted
 from jaxdp._core.namespace import lax, vmap, xp
 from jaxdp._core.types import ArrayLike, Index, Reals
 from jaxdp._numeric.elementary import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
+from jaxdp._core.float64 import jitted
 from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
-from jaxdp._core.float64 import in_float64
+from jaxdp._core.float64 import in_float64, jitted
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.double_double import product_up, quotient_up, sum_up

@@ -12,8 +12,7 @@ from collections.abc import Callable
 import jax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
-from jaxdp._core.float64 import in_float64
+from jaxdp._core.float64 import in_float64, jitted
 from jaxdp._core.namespace import shape_of, xp
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.search import zoom

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, TypeVar, final
 import jax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
-from jaxdp._core.float64 import in_float64
+from jaxdp._core.float64 import in_float64, jitted
 from jaxdp._core.namespace import for_traces, xp
 from jaxdp._core.random_key import checked_key
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape

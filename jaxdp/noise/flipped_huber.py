@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import NamedTuple, final
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
+from jaxdp._core.float64 import jitted
 from jaxdp._core.namespace import custom_jvp, lax, special, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Reals

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
+from jaxdp._core.float64 import jitted
 from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.pytree import assign, pytree, static
 from jaxdp._core.types import ArrayLike, Bools, Index, Key, Reals, Shape

@@ -7,7 +7,7 @@ from typing import final
 import jax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
+from jaxdp._core.float64 import jitted
 from jaxdp._core.namespace import special, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape

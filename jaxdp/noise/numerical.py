@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
+from jaxdp._core.float64 import jitted
 from jaxdp._core.namespace import for_traces, lax, on_host, xp
 from jaxdp._core.types import Bools, Key, Reals, Shape
 from jaxdp._numeric.elementary import ULP, round_up

@@ -16,7 +16,7 @@ from typing import final
 import numpy as np
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
+from jaxdp._core.float64 import jitted
 from jaxdp._core.namespace import custom_jvp, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals

@@ -12,7 +12,7 @@ from typing import NamedTuple, final
 import jax
 
 from jaxdp._core import checks
-from jaxdp._core.compilation import jitted
+from jaxdp._core.float64 import jitted
 from jaxdp._core.namespace import custom_jvp, special, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape

@@ -23,8 +23,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.checks import number_of_records
-from jaxdp._core.compilation import jitted
-from jaxdp._core.float64 import draws_in_float64, in_float64
+from jaxdp._core.float64 import draws_in_float64, in_float64, jitted
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.pytree import pytree, static

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
-from jaxdp._core.compilation import require_outside_traces
 from jaxdp._core.float64 import in_float64
+from jaxdp._core.precision import require_outside_traces
 from jaxdp._core.random_key import ONE_KEY, children, is_secure, key_for, key_or_new
 from jaxdp._core.types import Key
 from jaxdp.adaptive.costs import Together

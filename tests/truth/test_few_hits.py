@@ -8,10 +8,10 @@ from composition_checks import batch
 
 import jaxdp as dp
 from jaxdp._core.namespace import kernel
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour import few_hits
 from jaxdp.accountant.contour.engine import lanes_last
 from jaxdp.accountant.contour.mixtures import mixtures_of
+from jaxdp.accountant.steps import LogBounds
 
 pytestmark = pytest.mark.float64
 

@@ -10,11 +10,11 @@ from composition_checks import batch
 
 import jaxdp as dp
 from jaxdp._core.namespace import kernel
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour import curve, number_of_rare_losses
 from jaxdp.accountant.contour.engine import OF_LAWS, lanes_last
 from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.nodes import log_least_delta
+from jaxdp.accountant.steps import LogBounds
 
 pytestmark = pytest.mark.float64
 

@@ -19,7 +19,6 @@ from jaxdp._core.namespace import lax, updated, xp
 from jaxdp._core.types import Index, Reals
 from jaxdp._numeric.elementary import ULP, log1p
 from jaxdp.accountant import inverse
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.contour import plan, terms
 from jaxdp.accountant.contour.nodes import (
     LARGEST_LOG,
@@ -39,6 +38,7 @@ from jaxdp.accountant.contour.nodes import (
 from jaxdp.accountant.contour.plan import Parts
 from jaxdp.accountant.contour.terms import Block, Line
 from jaxdp.accountant.inverse import Reading
+from jaxdp.accountant.steps import LogBounds
 
 FARTHEST = 1e3  # largest epsilon searched, over Chernoff's. chosen: it misses the mass that is lost
 # log delta for which a first law is cut, if only epsilon is given. chosen: two rounds correct it

@@ -20,7 +20,6 @@ import numpy as np
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Bools, Index, Reals
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour.laws import laws_of
@@ -28,7 +27,7 @@ from jaxdp.accountant.contour.mixtures import LEAST_UNIT
 from jaxdp.accountant.contour.nodes import Rows, Stage
 from jaxdp.accountant.contour.slopes import log_delta_slopes
 from jaxdp.accountant.runner import by_lanes
-from jaxdp.accountant.steps import Engine, Question, Tangents
+from jaxdp.accountant.steps import Engine, LogBounds, Question, Tangents
 from jaxdp.dominating_pair.base import log_of_infinite, rounding_of_infinite
 
 # Maps a batch to its rows, axes reversed, and log of the probability that a record is sampled.

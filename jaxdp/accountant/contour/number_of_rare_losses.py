@@ -35,7 +35,6 @@ from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy, log1m
 from jaxdp.accountant import inverse
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.bounds import LogBounds
 from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour.engine import OF_LAWS, Lanes, at_once, lanes_last
@@ -44,7 +43,7 @@ from jaxdp.accountant.contour.nodes import Bounds, by_tilts, chernoff_of, log_le
 from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.profile import bounds_of
 from jaxdp.accountant.runner import by_lanes
-from jaxdp.accountant.steps import Engine, Question
+from jaxdp.accountant.steps import Engine, LogBounds, Question
 
 # Tilts tried. chosen: a neighbour of the best one costs 1 % of an exponent
 _TILTS = np.exp(np.arange(-8.0, 16.0, 0.25))[:, None]

@@ -29,7 +29,6 @@ from jaxdp._core.namespace import kernel
 from jaxdp._core.types import Lanes as Values
 from jaxdp.accountant import inverse
 from jaxdp.accountant.batch import Batch, Loss
-from jaxdp.accountant.bounds import LogBounds, of_numpy
 from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour import engine as contour
 from jaxdp.accountant.contour.curve import Errors
@@ -48,7 +47,7 @@ from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.contour.nodes import LARGEST_LOG, FrozenContour, Stage
 from jaxdp.accountant.inverse import Reading
-from jaxdp.accountant.steps import Engine, Question
+from jaxdp.accountant.steps import Engine, LogBounds, Question, of_numpy
 
 CONTOURS = 10  # of a loss. measured: 8 widen brackets between them, 12 answer no more values
 LEAST_LOG_DELTA = -34.0  # of the last contour. chosen: deltas that are reported are above

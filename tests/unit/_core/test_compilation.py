@@ -9,7 +9,7 @@ import pytest
 from processes import process
 
 import jaxdp as dp
-from jaxdp._core import compilation
+from jaxdp._core import float64
 
 pytestmark = pytest.mark.float64
 
@@ -27,7 +27,7 @@ def test_known_losses_are_computed_outside_a_trace():
 
 
 def test_traced_and_known_values_agree():
-    square = compilation.jitted(lambda x, power: x**power, 1)
+    square = float64.jitted(lambda x, power: x**power, 1)
     x = jnp.arange(3.0)
     np.testing.assert_array_equal(square(x, 2), [0.0, 1.0, 4.0])
     np.testing.assert_array_equal(jax.jit(lambda x: square(x, 2))(x), [0.0, 1.0, 4.0])
