@@ -40,6 +40,7 @@ from jaxdp.accountant.contour.laws import are_coarse, laws_of
 from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.runner import by_lanes, by_releases
 from jaxdp.accountant.steps import ALWAYS, Engine, LogBounds, Question, Row, Step, Tangents
+from jaxdp.dominating_pair.additive import Additive
 from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.noise.structure import Lattice, Smooth
@@ -136,12 +137,10 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
 def steps_on_gpu(question: Question, terms: Terms) -> tuple[Step, ...]:
     """The engine that a program for a GPU evaluates before the host answers the rest, or none."""
     first, *others = terms
-    is_alone = not others and first.count.shape[-1] == 1
-    if is_alone and is_gaussian(first):
-        return _steps(question, TABLE["gaussian"])
-    if contour.serves(terms) and contour.are_few(terms):
-        return _steps(question, (ON_MIXTURES,))
-    return _steps(question, TABLE["gaussian"] if is_alone and not _of_ranges(terms) else ())
+    if not others and first.count.shape[-1] == 1 and isinstance(first.pair, Additive):
+        return _steps(question, TABLE["gaussian"])  # a closed form
+    serves = contour.serves(terms) and contour.are_few(terms)
+    return _steps(question, (ON_MIXTURES,) if serves else ())
 
 
 def grid_steps(question: Question, points: int, terms: Terms) -> tuple[Step, ...]:

@@ -1,6 +1,6 @@
 """Bounds of traced lanes in a program for a GPU: one engine on the device, the host for the rest.
 
-The engine is the profile of a single release, or the long sum of sampled Gaussians. Lanes whose
+The engine is the profile of one noise, or the long sum of sampled Gaussians. Lanes whose
 brackets stay wide go to the host in packs of a fixed size, in a loop that ends at once where there
 are none.
 """

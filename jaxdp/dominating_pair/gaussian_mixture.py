@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxdp._core import checks
 from jaxdp._core.float64 import jitted
-from jaxdp._core.namespace import logsumexp, softmax, xp
+from jaxdp._core.namespace import custom_jvp, lax, logsumexp, softmax, xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import (
@@ -129,6 +129,7 @@ def mixture_log_delta(sides: Sides, epsilon: Reals) -> Reals:
     return xp.where(xp.isnan(xp.sum(sides.up + sides.down, axis=0) + size), xp.nan, value)
 
 
+@custom_jvp
 def _forward(sides: Sides, epsilon: Reals) -> Reals:
     """log delta at epsilon >= 0."""
     high = sides.ends()[1]
@@ -151,6 +152,34 @@ def _forward(sides: Sides, epsilon: Reals) -> Reals:
     return xp.where(inside, xp.minimum(total, 0.0), -xp.inf)
 
 
+@_forward.defjvp
+def _forward_jvp(primals: tuple[Sides, Reals], tangents: tuple[Sides, Reals]):
+    """The derivative with the place t fixed, where delta is stationary."""
+    (sides, epsilon), (of_sides, of_epsilon) = primals, tangents
+    value = _forward(sides, epsilon)
+    inside = value > -xp.inf
+    t = _place(sides, xp.where(inside, epsilon, 0.0))
+    t, epsilon, inside = t[None], epsilon[None], inside[None]
+    log_unit = xp.where(inside, value[None], 0.0)
+
+    def share(log_weight: Reals, log_part: Reals) -> Reals:
+        return xp.where(inside, xp.exp(log_weight + log_part - log_unit), 0.0)
+
+    y_up, y_down = t - sides.up, t + sides.down
+    log_density = lambda x: -0.5 * x * x - LOG_SQRT_2PI  # noqa: E731
+    log_down = epsilon + sides.log_down
+    survival_up = share(sides.log_up, log_normal_survival(y_up))
+    survival_down = share(log_down, log_normal_survival(y_down))
+    parts = (
+        share(sides.log_up, log_density(y_up)) * of_sides.up
+        + xp.where(sides.log_up > -xp.inf, survival_up * of_sides.log_up, 0.0),
+        share(log_down, log_density(y_down)) * of_sides.down
+        - xp.where(sides.log_down > -xp.inf, survival_down * of_sides.log_down, 0.0)
+        - survival_down * of_epsilon[None],
+    )
+    return value, xp.sum(parts[0], axis=0) + xp.sum(parts[1], axis=0)
+
+
 def _place(sides: Sides, epsilon: Reals) -> Reals:
     """The t with L(t) = epsilon, by bisection; the loss rises."""
     largest = xp.maximum(xp.max(sides.up, axis=0), xp.max(sides.down, axis=0))
@@ -161,7 +190,7 @@ def _place(sides: Sides, epsilon: Reals) -> Reals:
         p, q = sides.log_ratios(t)
         return p - q < epsilon
 
-    return bisect(is_below, -reach, reach, halvings=_BISECTIONS)[1]
+    return lax.stop_gradient(bisect(is_below, -reach, reach, halvings=_BISECTIONS)[1])
 
 
 def _log_term(y: Reals, width: Reals) -> Reals:

@@ -151,10 +151,11 @@ def test_in_a_trace_nodes_that_end_early_claim_nothing(question, argument):
 
 
 @pytest.mark.long
-def test_what_a_law_leaves_out_counts_once_a_release():
+def test_what_a_law_leaves_out_counts_at_most_once_a_release():
     """Of 4 releases 4 times; of nodes that reach far it is nothing."""
     found = float((4 * dp.privacy_loss(short(1.0, 4.0, BEYOND_FOUR))).log_delta(20.0))
-    assert found == pytest.approx(BEYOND_FOUR + np.log(4.0), abs=1e-3)
+    truth = float((4 * dp.privacy_loss(dp.GDP(1.0))).log_delta(20.0))
+    assert truth <= found <= BEYOND_FOUR + np.log(4.0) + 1e-3
     far = 4 * dp.privacy_loss(short(1.0, 8.0, -34.0))
     truth = float((4 * dp.privacy_loss(dp.GDP(1.0))).log_delta(4.0))
     assert truth <= float(far.log_delta(4.0)) <= truth + 1e-6

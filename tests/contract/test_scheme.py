@@ -99,7 +99,9 @@ def test_a_single_release_has_derivatives_and_traces(name):
     build = SCHEMES[name]
 
     def log_delta(multiplier):
-        return build(multiplier).terms[0].pair.log_delta(0.3)[0]
+        loss = build(multiplier)
+        # The host alone evaluates an allocation.
+        return loss.log_delta(0.3) if name == "allocation" else loss.terms[0].pair.log_delta(0.3)[0]
 
     value, slope = jax.jit(jax.value_and_grad(log_delta))(MULTIPLIER)
     assert float(value) == pytest.approx(float(log_delta(MULTIPLIER)), rel=1e-7)
