@@ -122,8 +122,9 @@ def test_float_weights_are_exact():
 def test_a_mechanism_has_the_profile_of_its_loss(kind, shift):
     """Which is that of one pair of finite laws, whose worst shifts are found once."""
     mechanism = dp.Mechanism(kind(coins(100)), shift)
-    loss, (pair,) = dp.privacy_loss(mechanism), mechanism._directions()
-    assert isinstance(pair, Finite)
+    loss = dp.privacy_loss(mechanism)
+    (term,) = loss.terms
+    assert isinstance(term.pair, Finite)
     epsilon = np.array([-1.0, 0.0, 0.3, 2.0])
     found, known = mechanism.log_delta(epsilon), loss.log_delta(epsilon)
     np.testing.assert_allclose(found, known, rtol=1e-12, atol=2e-14)
