@@ -187,9 +187,8 @@ def child(keys: Any, number: Any) -> Any:
     return xp.stack(words[:_KEY_WORDS], axis=-1)
 
 
-def _blocks(key: Any, bit_width: int, shape: Shape) -> int:
+def _blocks(_: Any, bit_width: int, shape: Shape) -> int:
     """The number of blocks that hold a draw."""
-    del key
     return -(-math.prod(shape) * bit_width // (32 * _BLOCK_WORDS))
 
 

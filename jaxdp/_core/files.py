@@ -78,11 +78,14 @@ def write_atomically(
         require_replaceable(target)
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        descriptor = _opened(partial, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(descriptor)
+            if not partial.exists():
+                # With a descriptor, even of no use here, Python follows the link to the file.
+                os.link(f"/proc/self/fd/{descriptor}", partial, src_dir_fd=descriptor)
         _move(partial, target, replaces)
         sync_folder(target.parent)
     except BaseException:
@@ -99,6 +102,14 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _opened(partial: Path, mode: int) -> int:
+    """A new file, on Linux without a name until it is whole: a kill leaves no secret behind."""
+    if os.path.exists("/proc/self/fd"):
+        with contextlib.suppress(OSError, AttributeError):
+            return os.open(partial.parent, os.O_WRONLY | os.O_TMPFILE, mode)
+    return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
 
 
 def _move(partial: Path, target: Path, replaces: bool) -> None:

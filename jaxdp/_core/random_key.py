@@ -76,9 +76,8 @@ def kind_of(key: jax.Array) -> str:
 
 def stored_key(words: Any, kind: str) -> jax.Array:
     """The key of these words, by the name that `kind_of` gave."""
-    return jax.random.wrap_key_data(
-        words, impl=chacha.IMPLEMENTATION if kind == chacha.NAME else kind
-    )
+    generator = chacha.IMPLEMENTATION if kind == chacha.NAME else kind
+    return jax.random.wrap_key_data(words, impl=generator)
 
 
 def split(key: Key, number: int) -> jax.Array:
