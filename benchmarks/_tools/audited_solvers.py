@@ -12,11 +12,9 @@ from benchmarks._tools.audited import Case, Cases
 from benchmarks.reproductions import sufficient_statistics
 from jaxdp.solvers import (
     L1,
-    L2,
     Problem,
     coordinate_descent,
     covariance,
-    exponential_mechanism,
     glm,
     naive_bayes,
     scaling,
@@ -131,20 +129,6 @@ def bayes(noise: str, relation: str) -> Case:
     return Case(mechanism, pair, plan.guarantee, DELTA, HOST_TRIALS)
 
 
-def exponential(relation: str) -> Case:
-    penalty = L2(0.1)
-    plan = exponential_mechanism.plan(
-        BUDGET, dimension=1, records=2, radius=2.0, relation=relation, penalty=penalty
-    )
-
-    def mechanism(value, keys):
-        data = glm([[0.0], [value]], [0, 1], loss="logistic", penalty=penalty, classes=[0, 1])
-        return jax.vmap(lambda key: exponential_mechanism.sample(data, plan, key))(keys)
-
-    other = -1.0 if relation == "replace_one" else 0.0
-    return Case(mechanism, (1.0, other), BUDGET[0], DELTA, TRIALS, TRIALS)
-
-
 SOLVERS: Cases = {
     "coordinate descent, lasso": partial(descent, "squared", "gaussian", "replace_one"),
     "coordinate descent, lasso, record added": partial(
@@ -168,6 +152,4 @@ SOLVERS: Cases = {
     "naive Bayes, Gaussian": partial(bayes, "gaussian", "replace_one"),
     "naive Bayes, Gaussian, record added": partial(bayes, "gaussian", "add_remove"),
     "naive Bayes, Laplace": partial(bayes, "laplace", "replace_one"),
-    "exponential mechanism": partial(exponential, "replace_one"),
-    "exponential mechanism, record added": partial(exponential, "add_remove"),
 }

@@ -1,6 +1,5 @@
 from jaxdp.solvers import coordinate_descent as coordinate_descent
 from jaxdp.solvers import covariance as covariance
-from jaxdp.solvers import exponential_mechanism as exponential_mechanism
 from jaxdp.solvers import moments as moments
 from jaxdp.solvers import naive_bayes as naive_bayes
 from jaxdp.solvers import scaling as scaling

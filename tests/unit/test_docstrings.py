@@ -61,9 +61,7 @@ def test_examples_of_a_class(name):
 
 
 # Solvers without a folder.
-OF_ONE_FILE = tuple(
-    f"jaxdp.solvers.{name}" for name in ("covariance", "exponential_mechanism", "naive_bayes")
-)
+OF_ONE_FILE = tuple(f"jaxdp.solvers.{name}" for name in ("covariance", "naive_bayes"))
 
 
 def exported(module):

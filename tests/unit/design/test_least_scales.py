@@ -12,7 +12,6 @@ from jaxdp._core import checks
 from jaxdp.solvers import (
     coordinate_descent,
     covariance,
-    exponential_mechanism,
     naive_bayes,
 )
 
@@ -30,11 +29,6 @@ def descent(budget=BUDGET, **other):
     return coordinate_descent.plan(budget, **known, **ONE, **other)
 
 
-def exponential(**other):
-    known = {"dimension": 3, "records": 1000, "radius": 1.0, **ONE}
-    return exponential_mechanism.plan(BUDGET, **(known | other))
-
-
 TINY = {
     "covariance": lambda: moments(row_bound=1e-152),
     "lasso": lambda: sufficient_statistics.lasso(
@@ -45,17 +39,12 @@ TINY = {
     ),
     "descent": lambda: descent(clip=1e-308),
     "descent, subnormal": lambda: descent(dp.Budget(np.inf, 0.5), clip=1e-290, allocation="spr"),
-    "exponential": lambda: exponential(row_bound=1e-160),
-    "exponential, radius": lambda: exponential(radius=1e-300),
-    "exponential, penalty": lambda: exponential(penalty=dp.solvers.L2(1e200)),
 }
 
 
 @pytest.mark.parametrize("name", TINY)
 def test_a_plan_whose_noise_underflows_is_refused(name):
-    with pytest.raises(
-        ValueError, match=r"(scale|clip|step|variance).* must lie in \[2.00417e-292"
-    ):
+    with pytest.raises(ValueError, match=r"(scale|clip).* must lie in \[2.00417e-292"):
         TINY[name]()
 
 
@@ -73,8 +62,3 @@ def test_a_traced_scale_becomes_nan_and_an_infinite_one_is_legal():
     np.testing.assert_array_equal(np.isnan(found), [True, True, True, False, False, True, True])
     delta = jax.jit(lambda clip: descent(clip=clip).guarantee.delta(1.0))(1e-308)
     assert not delta <= 1.0
-
-
-def test_a_chain_that_no_machine_could_run_is_refused():
-    with pytest.raises(ValueError, match="row_bound times radius must be smaller"):
-        exponential(radius=1e100)

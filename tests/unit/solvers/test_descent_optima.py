@@ -12,7 +12,7 @@ from small_descent import KEY, draw, plan, problem, standardised
 import jaxdp as dp
 from jaxdp._core.random_key import key_for
 from jaxdp.solvers import coordinate_descent as cd
-from jaxdp.solvers import exponential_mechanism, lattice
+from jaxdp.solvers import lattice
 
 
 def optimum(problem, passes):
@@ -111,24 +111,3 @@ def test_a_program_is_the_loop_of_numpy():
         np.testing.assert_allclose(trace.objective, traced[1].objective, rtol=1e-12)
     np.testing.assert_allclose(trace.objective[-1], logistic.objective(theta), rtol=1e-12)
     np.testing.assert_allclose(jax.grad(logistic.objective)(theta), 0.0, atol=1e-12)
-
-
-def test_a_chain_is_compiled_once_for_a_power_of_two_of_records():
-    rng = np.random.default_rng(0)
-    programs = []
-    for epsilon, records in ((0.01, 40), (0.02, 64), (0.015, 33)):
-        data = dp.solvers.glm(
-            rng.uniform(-0.5, 0.5, size=(records, 1)), np.arange(records) % 2,
-            loss="logistic", penalty=dp.solvers.L2(0.5),
-        )  # fmt: skip
-        made = exponential_mechanism.plan(
-            (epsilon, 1e-5), dimension=1, records=records, radius=1.0, relation="replace_one",
-            penalty=data.penalty,
-        )  # fmt: skip
-        with counted() as found:
-            theta = exponential_mechanism.sample(data, made, KEY)
-        programs.append(len(found))
-        assert np.isfinite(theta).all()
-        # At theta = 0 the risk is log 2; a chain of so little budget ends near there or above.
-        assert data.objective(theta) > 0.5
-    assert programs[1:] == [0, 0]
