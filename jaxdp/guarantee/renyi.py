@@ -51,6 +51,13 @@ class ZCDP(Guarantee):
         )
         return log_delta_of_cgf(lambda s: s * (xi + (s + 1.0) * rho), epsilon)
 
+    def epsilon(self, delta: ArrayLike) -> Reals:
+        """The least over s > 0 of xi + (1 + s) rho - (log(delta) + H(s)) / s, or 0; rounded up.
+
+        H(s) = log(1 + s) + s log(1 + 1 / s). At this epsilon `log_delta` is log(delta) at most.
+        """
+        return _zcdp_epsilon(self.xi, self.rho, checks.probability("delta", delta))
+
     def tradeoff(self, fpr: ArrayLike) -> Reals:
         """The least fnr whose two-point test obeys the curve at every order, both ways round.
 
@@ -84,6 +91,23 @@ class ZCDP(Guarantee):
     def __truediv__(self, parts: ArrayLike) -> ZCDP:
         """One of `parts` equal parts: their xi and rho add up to these at most."""
         return ZCDP(part_of(self.xi, parts), part_of(self.rho, parts))
+
+
+@jitted
+def _zcdp_epsilon(xi: Reals, rho: Reals, delta: Reals) -> Reals:
+    xi, rho, delta = xp.broadcast_arrays(checks.guard(xi), checks.guard(rho), delta)
+    needed = -xp.log(delta)
+
+    def bound(s: Reals) -> Reals:
+        # It falls, then rises: its slope is rho - (log(1 / delta) - log(1 + s)) / s^2.
+        entropy, divergence = conversion_entropy(s), xi + (s + 1.0) * rho
+        rounding = 16.0 * ULP * (divergence + (needed + entropy) / s)
+        return divergence + (needed - entropy) / s + rounding
+
+    start = xp.full(delta.shape, _LEAST_ORDER_EXCESS)
+    stop = xp.full(delta.shape, _LARGEST_ORDER_EXCESS)
+    found = xp.maximum(least_value(bound, start, stop), 0.0)
+    return xp.where((delta == 1.0) & ~xp.isnan(found), 0.0, found)
 
 
 @jitted
