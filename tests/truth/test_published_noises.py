@@ -25,13 +25,27 @@ ASKED = {
     "norm_const": lambda noise, _: np.exp(-noise.log_density(0.0)),
     "ln_sf": lambda noise, at: noise.log_survival(at["t"]),
     "ppf": lambda noise, at: noise.quantile(float(at["u"])),
+    "isf": lambda noise, at: -noise.quantile(float(at["p"])),
+    "ln_tradeoff": lambda noise, at: noise.log_survival(
+        noise.quantile(float(at["alpha_err"])) + at["Delta"]
+    ),
     "rdp": lambda noise, at: noise.renyi(at["Delta"], at["alpha_order"]),
+    "xi_tight": lambda noise, at: noise.zcdp(at["Delta"])[0],
 }
 # Largest relative error, of delta beyond the least of what the record holds.
 ERRORS = {
-    "offset_gaussian": {"var": 1e-13, "mae": 1e-13, "fisher": 1e-13, "rdp": 1e-12},
-    "flipped_huber": {"var": 1e-13, "mae": 1e-13, "fisher": 1e-13, "ln_sf": 2e-13, "rdp": 1e-12},
-    "subbotin": {"var": 2e-14, "mae": 2e-14, "fisher": 2e-14, "ln_sf": 1e-14},
+    "offset_gaussian": {"var": 1e-13, "mae": 1e-13, "fisher": 1e-13, "rdp": 1e-13},
+    "flipped_huber": {
+        "var": 1e-13,
+        "mae": 1e-13,
+        "fisher": 1e-13,
+        "ln_sf": 2e-13,
+        "rdp": 1e-13,
+        "isf": 1e-13,
+        "ln_tradeoff": 1e-10,
+        "xi_tight": 1e-4,
+    },
+    "subbotin": {"var": 2e-14, "mae": 2e-14, "fisher": 2e-14, "ln_sf": 1e-14, "rdp": 1e-13},
     "discrete_gaussian": {"var": 3e-14, "mae": 3e-14, "norm_const": 1e-15, "rdp": 1e-14},
     "discrete_laplace": {"var": 1e-14, "mae": 1e-14, "rdp": 1e-14},
     "truncated_laplace": {"ppf": 1e-14},
@@ -51,7 +65,17 @@ def test_law_and_moments(name, quantity):
     for row in records(name, quantity):
         value = float(ASKED[quantity](noise_of(name, row), row["inputs"]))
         error = abs(oracle.relative_error(value, expected(row)))
-        assert error < ERRORS[name][quantity], row["id"]
+        # The decimal rates are not doubles: near 1/2 that moves the result.
+        more = 10.0 if row["inputs"].get("p") == "0.5001" else 1.0
+        assert error < more * ERRORS[name][quantity], row["id"]
+
+
+def test_normaliser():
+    for row in records("flipped_huber", "omega"):
+        noise = noise_of("flipped_huber", row)
+        a = mp.mpf(float(noise.alpha)) / mp.mpf(float(noise.gamma))
+        truth = a * a / 2 - mp.log(expected(row)) - mp.log(mp.mpf(float(noise.gamma)))
+        assert abs(oracle.relative_error(float(noise.log_density(0.0)), truth)) < 1e-14
 
 
 @pytest.mark.parametrize("name", NOISES)
