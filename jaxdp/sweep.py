@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import hashlib
@@ -10,13 +11,11 @@ import itertools
 import math
 import os
 import pickle
-import queue
 import re
-import threading
 import types
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +39,6 @@ _VERSIONS = __version__, jax.__version__, np.__version__  # which decide about t
 Columns = dict[str, np.ndarray]
 Part = tuple[slice, ...]  # of the grid: a block of it
 Block = tuple[Columns, list[str]]  # results and status of a block, and a line for each failure
-_thread = threading.local()  # with the device of a thread, where there are several
 
 
 def sweep(
@@ -145,7 +143,7 @@ def _grid(axes: Mapping[str, ArrayLike], chunk: int) -> _Grid:
         raise ValueError(f"chunk must be a number of points from 1 on, got {chunk}")
     values, block = {}, []
     for name, axis in axes.items():
-        if not re.fullmatch(r"[A-Za-z_]\w*", name) or name == STATUS:
+        if not name.isidentifier() or name == STATUS:
             raise ValueError(f"axes must be named as arguments, and not {STATUS}, got {name!r}")
         values[name] = array = np.asarray(axis, np.float64)
         if array.ndim != 1 or array.size == 0:
@@ -162,10 +160,9 @@ class _ShapeError(ValueError):
     """The function's results do not fit its arguments, at any point."""
 
 
-def _columns(function: Callable[..., Any], points: Columns, size: int) -> Columns:
+def _columns(function: Callable[..., Any], points: Columns, size: int, device: Any) -> Columns:
     """The results as flat columns. Points are filled up to `size`, so that one program serves."""
     count = len(next(iter(points.values())))
-    device = getattr(_thread, "device", None)
     # Arrays without a device are placed on it too: compositions come from the host. Not through
     # `jnp.asarray`, which compiles a program of its own in every process.
     with for_users(), jax.default_device(device) if device else contextlib.nullcontext():
@@ -189,7 +186,7 @@ def _columns(function: Callable[..., Any], points: Columns, size: int) -> Column
 
 
 def _evaluated(
-    function: Callable[..., Any], points: Columns, size: int, names: tuple[str, ...]
+    function: Callable[..., Any], points: Columns, size: int, names: tuple[str, ...], device: Any
 ) -> Block:
     """Columns with the status, and a line for each point that failed.
 
@@ -197,7 +194,7 @@ def _evaluated(
     """
     count = len(next(iter(points.values())))
     try:
-        columns = _columns(function, points, size)
+        columns = _columns(function, points, size, device)
         return {**columns, STATUS: np.full(count, DONE, np.int8)}, []
     except (MemoryError, _ShapeError):
         raise
@@ -210,7 +207,7 @@ def _evaluated(
     halves = []
     for half in (slice(0, count // 2), slice(count // 2, count)):
         part = {name: x[half] for name, x in points.items()}
-        halves.append(_evaluated(function, part, half.stop - half.start, names))
+        halves.append(_evaluated(function, part, half.stop - half.start, names, device))
     (first, reasons), (second, more) = halves
     joined = {name: np.concatenate([first[name], second[name]]) for name in first}
     return joined, (reasons + more)[:_MOST_REASONS]
@@ -218,19 +215,18 @@ def _evaluated(
 
 def _names(function: Callable[..., Any], grid: _Grid) -> tuple[str, ...]:
     """The results' names, from the first of some points that does not fail."""
-    first: Exception | None = None
+    errors = []
     total = math.prod(grid.shape)
     for number in sorted({total * i // _MOST_TRIES for i in range(_MOST_TRIES)}):
         place = np.unravel_index(number, grid.shape)
+        point = grid.points(tuple(slice(int(i), int(i) + 1) for i in place))
         try:
-            point = grid.points(tuple(slice(int(i), int(i) + 1) for i in place))
-            return tuple(_columns(function, point, 1))
+            return tuple(_columns(function, point, 1, None))
         except (MemoryError, _ShapeError):
             raise
         except Exception as error:  # of a user's function, which may raise any
-            first = first or error
-    assert first is not None
-    raise first
+            errors.append(error)
+    raise errors[0]
 
 
 def _blocks(
@@ -240,41 +236,31 @@ def _blocks(
     names: tuple[str, ...],
     executor: Executor | None,
 ) -> Iterator[tuple[Part, Block]]:
-    """The blocks as they are finished: by the executor, one a device, or one after the other."""
-    size, call, devices = math.prod(grid.block), function, jax.local_devices()
-    parts = iter(todo)
+    """The blocks in order: by the executor, in a thread a device, or one after the other."""
+    size, devices = math.prod(grid.block), jax.local_devices()
+    places: list[Any] = [None]
     with contextlib.ExitStack() as stack:
         if executor is not None:
             code = checks.extra("cloudpickle", "sweep").dumps(function)
-            call = functools.partial(_unpacked_call, code)
+            function = functools.partial(_unpacked_call, code)
         elif len(devices) > 1:
-            free: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            for device in devices:
-                free.put(device)
-            pool = ThreadPoolExecutor(len(devices), initializer=_take_device, initargs=(free,))
-            executor = stack.enter_context(pool)
-        if executor is None:
-            for part in parts:
-                yield part, _evaluated(call, grid.points(part), size, names)
+            places = devices
+            executor = stack.enter_context(ThreadPoolExecutor(len(devices)))
+        else:
+            for part in todo:
+                yield part, _evaluated(function, grid.points(part), size, names, None)
             return
-        pending: dict[Future[Block], Part] = {}
-        try:
-            while True:
-                for part in itertools.islice(parts, _AHEAD - len(pending)):
-                    task = executor.submit(_evaluated, call, grid.points(part), size, names)
-                    pending[task] = part
-                if not pending:
-                    return
-                for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                    yield pending.pop(future), future.result()
-        finally:
-            for future in pending:
-                future.cancel()
-
-
-def _take_device(free: queue.SimpleQueue[Any]) -> None:
-    """The device on which a thread computes all its blocks."""
-    _thread.device = free.get()
+        pending: collections.deque[tuple[Part, Future[Block]]] = collections.deque()
+        stack.callback(lambda: [future.cancel() for _, future in pending])
+        for part, device in zip(todo, itertools.cycle(places), strict=False):
+            if len(pending) == _AHEAD:
+                first, future = pending.popleft()
+                yield first, future.result()
+            arguments = function, grid.points(part), size, names, device
+            pending.append((part, executor.submit(_evaluated, *arguments)))
+        while pending:
+            first, future = pending.popleft()
+            yield first, future.result()
 
 
 @functools.lru_cache(maxsize=4)
@@ -322,17 +308,15 @@ def _opened(
             beside.replace(path)
     try:
         group = zarr.open_group(path, mode="r+", use_consolidated=False)
+        if group.attrs.get("fingerprint") != fingerprint:
+            raise ValueError("it is another sweep's")
         arrays = {name: group[name] for name in sorted(group.array_keys())}
-        found = group.attrs.get("fingerprint")
-        if found == fingerprint:
-            for name, axis in grid.values.items():
-                arrays.pop(name)[:] = axis
+        for name, axis in grid.values.items():
+            arrays.pop(name)[:] = axis
     except Exception as error:  # Zarr raises errors of many kinds for damaged metadata
         raise ValueError(
-            f"to must be a new folder or this sweep's; damaged, or no sweep's, is {path}: {error}"
+            f"to must be a new folder or this sweep's, and {path} is not: {error}"
         ) from error
-    if found != fingerprint:
-        raise ValueError(f"to must be a new folder or this sweep's; another sweep's is {path}")
     return path, group, arrays
 
 
@@ -347,23 +331,15 @@ def _create(
     group = zarr.create_group(store=store, attributes=attributes)
     for name in (*grid.values, *names, STATUS):
         axis = grid.values.get(name)
-        dtype = np.dtype("i1" if name == STATUS else "f8")
         group.create_array(
             name,
             shape=grid.shape if axis is None else axis.shape,
             chunks=grid.block if axis is None else axis.shape,
             dimension_names=tuple(grid.values) if axis is None else (name,),
-            dtype=dtype,
+            dtype=np.dtype("i1" if name == STATUS else "f8"),
             fill_value=NOT_DONE if name == STATUS else np.nan,
-            # In full, as the same chunks are written by later versions of Zarr.
-            chunk_key_encoding={"name": "default", "separator": "/"},
             # Smaller than zstd and faster for numbers that differ in their last bytes.
-            compressors=(
-                zarr.codecs.BloscCodec(
-                    cname="lz4", clevel=5, shuffle="shuffle", typesize=dtype.itemsize
-                ),
-                zarr.codecs.Crc32cCodec(),
-            ),
+            compressors=(zarr.codecs.BloscCodec(cname="lz4"), zarr.codecs.Crc32cCodec()),
         )
 
 
