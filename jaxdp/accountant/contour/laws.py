@@ -168,7 +168,7 @@ class Laws(NamedTuple):
         return False, 1
 
     def log_edge(self, stage: Stage, exponent: Reals) -> Any:
-        """No law ends at the last nodes."""
+        """-inf: the nodes cover the whole law."""
         return -xp.inf
 
     def centre(self, weight: Reals, loss: Reals) -> Any:
