@@ -57,25 +57,38 @@ def test_its_make_targets_exist():
             assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
 def test_the_site_has_every_page():
     docs = ROOT / "docs"
     pages = {path.stem for path in docs.glob("*.md")} - {"index"}
     pages |= {f"api/{path.stem}" for path in (docs / "api").glob("*.md")}
-    notebooks = {f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    notebooks = {f"notebooks/{path.stem}" for path in NOTEBOOKS}
     text = "".join((docs / name).read_text() for name in ("index.md", "api.md"))
     trees = re.findall(r"```\{toctree\}\n(.*?)```", text, flags=re.DOTALL)
     listed = {line for tree in trees for line in tree.splitlines() if line[:1] not in ("", ":")}
     assert pages | notebooks == listed
+    assert len(NOTEBOOKS) == 7
 
 
-def test_no_example_sets_jax_to_float64():
-    pages = [*DOCUMENTS, *(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "jaxdp").rglob("*.py")]
-    assert [x.name for x in pages if 'config.update("jax_enable_x64"' in x.read_text()] == []
+SOURCES = [*DOCUMENTS, *NOTEBOOKS, *(ROOT / "jaxdp").rglob("*.py")]
 
 
-def test_pages_teach_plain_floats():
-    """Arrays of JAX are float32 by default: 0.3 is another number."""
-    assert [path.name for path in DOCUMENTS if "jnp.array(" in path.read_text()] == []
+@pytest.mark.parametrize(
+    ("files", "text"),
+    [
+        (SOURCES, 'config.update("jax_enable_x64"'),
+        # Arrays of JAX are float32 by default: 0.3 is another number.
+        (DOCUMENTS, "jnp.array("),
+        # A warning names folders of the machine, and what is shown should not warn.
+        (NOTEBOOKS, '"stderr"'),
+        # A widget that no kernel holds would be shown as an error, in place of its text.
+        (NOTEBOOKS, "jupyter.widget-view"),
+    ],
+)
+def test_readers_do_not_meet(files, text):
+    assert [path.name for path in files if text in path.read_text()] == []
 
 
 def test_newcomers_first_read_what_epsilon_means():
@@ -85,31 +98,7 @@ def test_newcomers_first_read_what_epsilon_means():
         assert "try.html" in first, page
     start = (ROOT / "docs/start.md").read_text()
     assert start.index("![") < start.index("pip install") < start.index("float64")
-
-
-def test_the_site_has_an_icon_a_title_and_a_mode():
-    conf = (ROOT / "docs/conf.py").read_text()
-    icon = re.findall(r'html_favicon = "(.*)"', conf)
-    assert [(ROOT / "docs" / name).is_file() for name in icon] == [True]
-    # The theme's script writes an error without one.
-    assert re.search(r'html_context = {"default_mode": "(auto|light|dark)"}', conf)
-    # The browser shows "heading - project".
-    assert (ROOT / "docs/index.md").read_text().splitlines()[0] != "# jaxdp"
-
-
-def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
-
-
-NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_stored_outputs_hold_no_warning(path):
-    """A warning names folders of the machine, and what is shown should not warn."""
-    assert '"stderr"' not in path.read_text()
-    # A widget that no kernel holds would be shown as an error, in place of its text.
-    assert "jupyter.widget-view" not in path.read_text()
 
 
 # Trained on substitutes if the data sets are missing: other names are printed.
@@ -149,18 +138,9 @@ def test_it_runs(path):
     assert shown(path, notebook) == stored
 
 
-def test_there_are_notebooks():
-    assert len(NOTEBOOKS) == 7
-
-
-@pytest.fixture
-def bundled(monkeypatch):
-    """As on a machine without the downloaded data."""
+def test_it_runs_without_any_download(tmp_path, monkeypatch):
+    """As without the downloaded data, and with fewer epsilons than a user gets, in their range."""
     monkeypatch.setattr(datasets, "available", lambda name: name in ("diabetes", "breast_cancer"))
-
-
-def test_it_runs_without_any_download(bundled, tmp_path, monkeypatch):
-    """Fewer epsilons than a user gets, over the same range."""
     monkeypatch.setattr(demo, "TRAININGS", 8)
     lines = []
     report = demo.main(tmp_path / "new", lines.append, progress=False)
@@ -185,29 +165,26 @@ def test_it_runs_without_any_download(bundled, tmp_path, monkeypatch):
     assert gains["exponential", "gaussian", "inid"] == pytest.approx(9.658, abs=1e-3)
 
 
-def test_the_command():
-    code = "import sys; from jaxdp.cli import main; main()"
-    done = process("-c", code, "demo", "--output", "/dev/null/no")
+@pytest.mark.parametrize(
+    ("before", "arguments", "said"),
+    [
+        ("", ("demo", "--output", "/dev/null/no"), "jaxdp demo: "),
+        ("import sys; sys.modules['typer'] = None\n", (), "jaxdp-privacy[cli]"),
+    ],
+)
+def test_an_error_of_the_command_is_a_line(before, arguments, said):
+    done = process("-c", f"{before}from jaxdp.cli import main\nmain()", *arguments)
     assert done.returncode == 1
-    assert done.stderr.startswith("jaxdp demo: ")
+    assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_a_missing_extra_is_named():
-    code = "import sys; sys.modules['typer'] = None\nfrom jaxdp.cli import main\nmain()\n"
-    done = process("-c", code)
-    assert done.returncode == 1
-    assert "jaxdp-privacy[cli]" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 matplotlib.use("Agg")
 
 
-@pytest.mark.parametrize("name", ["slides_dimensions_20", "slides_dimensions"])
-def test_a_picture_each(name, monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(Path(__file__).parents[2])
+def test_a_published_figure_is_drawn(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(ROOT)
     script = importlib.import_module("benchmarks.reproductions.figures")
-    path = script.draw(name, tmp_path / "new")
-    assert path == tmp_path / "new" / f"{name}.png"
+    path = script.draw("slides_dimensions", tmp_path / "new")
+    assert path == tmp_path / "new" / "slides_dimensions.png"
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

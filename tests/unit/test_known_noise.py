@@ -3,15 +3,14 @@
 import ast
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import jax
 import numpy as np
 from hypothesis import settings
+from sources import trees
 
 import jaxdp as dp
 
-TREES = {path: ast.parse(path.read_text()) for path in Path(__file__).parents[1].rglob("*.py")}
 GENERATORS = "default_rng", "RandomState", "SeedSequence", "Random"
 
 
@@ -26,20 +25,6 @@ def test_examples_of_hypothesis_are_the_same_in_every_run():
     assert settings().derandomize
 
 
-def calls(node: ast.AST) -> Iterator[ast.Call]:
-    return (found for found in ast.walk(node) if isinstance(found, ast.Call))
-
-
-def name_of(call: ast.Call) -> str:
-    return ast.unparse(call.func).split(".")[-1]
-
-
-def test_generators_have_a_seed():
-    for path, tree in TREES.items():
-        bare = [call for call in calls(tree) if not (call.args or call.keywords)]
-        assert [x.lineno for x in bare if name_of(x) in GENERATORS] == [], path
-
-
 def at_import(node: ast.AST) -> Iterator[ast.Call]:
     """Calls outside of functions, decorators of functions included."""
     for child in ast.iter_child_nodes(node):
@@ -50,8 +35,14 @@ def at_import(node: ast.AST) -> Iterator[ast.Call]:
             yield from at_import(child)
 
 
-def test_no_key_is_drawn_before_the_tests_run():
-    """It would be another one in every run; those within a lambda are drawn in its test."""
-    for path, tree in TREES.items():
-        found = [call.lineno for call in at_import(tree) if name_of(call) == "secure_key"]
-        assert found == [], path
+def name_of(call: ast.Call) -> str:
+    return ast.unparse(call.func).split(".")[-1]
+
+
+def test_no_noise_differs_from_run_to_run():
+    """Generators have a seed, and no key is drawn before the tests run, other than in a lambda."""
+    for path, tree in trees("tests").items():
+        calls = [x for x in ast.walk(tree) if isinstance(x, ast.Call)]
+        bare = [x for x in calls if not (x.args or x.keywords) and name_of(x) in GENERATORS]
+        keys = [x for x in at_import(tree) if name_of(x) == "secure_key"]
+        assert [x.lineno for x in (*bare, *keys)] == [], path

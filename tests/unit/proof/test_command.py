@@ -1,10 +1,8 @@
 """The command line, and the program where neither JAX nor NumPy is installed."""
 
-import ast
 import json
 import re
 import subprocess
-import sys
 import venv
 from importlib import metadata
 from pathlib import Path
@@ -43,17 +41,6 @@ def needed_by(*names):
             if "extra ==" not in line and "platform" not in line:
                 waiting.append(re.findall(r"^[\w.-]+", line)[0].lower())
     return found
-
-
-def test_it_imports_nothing_else():
-    allowed = ("jaxdp.proof", "flint", "__future__")
-    for path in (ROOT / "proof").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            names = [node.module] if isinstance(node, ast.ImportFrom) else []
-            names += [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            for name in names:
-                first = name.split(".")[0]
-                assert name.startswith(allowed) or first in sys.stdlib_module_names, (path, name)
 
 
 def test_statements(files, capsys):
