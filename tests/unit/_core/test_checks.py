@@ -1,14 +1,13 @@
 """Checks of arguments and of where privacy is computed: never in a TPU's pairs of float32."""
 
 import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import export
+from processes import run
 
 import jaxdp as dp
 from jaxdp._core import checks
@@ -74,7 +73,6 @@ PLACES = """
 import warnings
 warnings.simplefilter("error")
 import jax
-import jax.numpy as jnp
 import numpy as np
 import jaxdp as dp
 from jaxdp._core import precision
@@ -123,15 +121,11 @@ print("done")
 """
 
 
-def test_known_answers_are_computed_on_the_host(tmp_path):
+def test_known_answers_are_computed_on_the_host():
     """Three devices of the host, one of which says that it is a TPU."""
-    command = [sys.executable, "-c", PLACES]
     flags = "--xla_force_host_platform_device_count=3 --xla_backend_optimization_level=0"
     flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
-    environment = {"XLA_FLAGS": flags, "PATH": "", "HOME": str(tmp_path)}
-    environment |= {"PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.stdout == "done\n", done.stderr
+    assert run(PLACES, XLA_FLAGS=flags) == "done\n"
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, jnp.float32, jnp.bfloat16])

@@ -1,7 +1,6 @@
 """Float64 where privacy needs it, whatever `jax_enable_x64` is; the caller's setting stays."""
 
 import threading
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -41,8 +40,6 @@ def _slope(function, scale):
     [
         jax.grad,
         lambda f: jax.jit(jax.grad(f)),
-        lambda f: jax.grad(jax.jit(f)),
-        jax.jacfwd,
         lambda f: lambda x: jax.vmap(jax.grad(jax.jit(f)))(x[None])[0],
         lambda f: lambda x: jax.jvp(jax.jit(f), (x,), (jnp.ones_like(x),))[1],
     ],
@@ -81,16 +78,14 @@ TRANSFORMED = {
     "jit": jax.jit,
     "vmap": lambda f: lambda x: jax.vmap(f)(x[None])[0],
     "scan": lambda f: lambda x: lax.scan(lambda c, _: (c, f(c)), x, None, length=2)[1][0],
-    "cond": lambda f: jax.jit(lambda x: lax.cond(x > 0, f, lambda x: x, x)),
     "checkpoint": lambda f: jax.jit(jax.checkpoint(f)),
     "ahead of time": lambda f: lambda x: jax.jit(f).lower(x).compile()(x),
 }
 
 
-KINDS = [*((name, "float32") for name in TRANSFORMED), ("jit", "bfloat16"), ("jit", "float16")]
-
-
-@pytest.mark.parametrize(("name", "kind"), KINDS)
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, "float32") for name in TRANSFORMED), ("jit", "bfloat16")]
+)
 def test_bounds_are_rounded_up_to_the_callers_type(name, kind):
     scale = jnp.asarray(1.7, kind)
     found = TRANSFORMED[name](lambda x: _log_delta(x).astype(jnp.float32))(scale)
@@ -177,11 +172,12 @@ def test_a_record_that_jax_rounded_is_refused():
     """0.1 is no float32: a transformation that takes the record moves its parameters."""
     noise = dp.Gaussian(0.1)
     batch = dp.Gaussian([0.1, 0.3])
+    asked = lambda n: n.log_delta(1.0, 0.5)  # noqa: E731
     calls = {
-        "jit": lambda: jax.jit(lambda n: n.log_delta(1.0, 0.5))(noise),
-        "vmap": lambda: jax.vmap(lambda n: n.log_delta(1.0, 0.5))(batch),
-        "grad": lambda: jax.grad(lambda n: n.log_delta(1.0, 0.5))(noise),
-        "known": lambda: jax.tree.map(jnp.asarray, noise).log_delta(1.0, 0.5),
+        "jit": lambda: jax.jit(asked)(noise),
+        "vmap": lambda: jax.vmap(asked)(batch),
+        "grad": lambda: jax.grad(asked)(noise),
+        "known": lambda: asked(jax.tree.map(jnp.asarray, noise)),
         "in a record": lambda: jax.jit(lambda n: dp.Mechanism(n, 1.0).delta(1.0))(noise),
     }
     for name, call in calls.items():
@@ -193,24 +189,15 @@ def test_a_record_that_jax_rounded_is_refused():
 
 def test_a_plan_that_jax_rounded_draws_nothing():
     """Records may be float32, the noise of a plan not: its scale would be what JAX made of it."""
-    key = jax.random.key(0)
-    problem = dp.solvers.glm(
-        np.ones((3, 1)), np.ones(3), loss="squared", penalty=dp.solvers.L1(0.1)
-    )
-    made = dp.solvers.coordinate_descent.plan(
-        (1.0, 1e-5),
-        smoothness=[1.0],
-        clip=1.0,
-        records=3,
-        passes=1,
-        relation="replace_one",
-        step=0.1,
-        order="cyclic",
-    )
-    run = dp.solvers.coordinate_descent.run
+    key, descent = jax.random.key(0), dp.solvers.coordinate_descent
+    penalty = dp.solvers.L1(0.1)
+    problem = dp.solvers.glm(np.ones((3, 1)), np.ones(3), loss="squared", penalty=penalty)
+    sizes = {"smoothness": [1.0], "clip": 1.0, "records": 3, "passes": 1, "step": 0.1}
+    made = descent.plan((1.0, 1e-5), **sizes, relation="replace_one", order="cyclic")
     with pytest.raises(ValueError, match="Plan are float32"):
-        jax.jit(lambda plan, key: run(problem, plan, key))(made, key)
-    assert np.isfinite(jax.jit(lambda data, key: run(data, made, key))(problem, key)).all()
+        jax.jit(lambda plan, key: descent.run(problem, plan, key))(made, key)
+    run = jax.jit(lambda data, key: descent.run(data, made, key))
+    assert np.isfinite(run(problem, key)).all()
 
 
 def test_a_function_outside_of_the_gate_is_refused():
@@ -222,15 +209,6 @@ def test_a_function_outside_of_the_gate_is_refused():
     with pytest.raises(ValueError, match="JAX runs in float32 here"):
         jax.jit(planted)(1.0)
     assert jax.jit(in_float64(planted))(1.0) == 2.0
-
-
-def test_warnings_are_not_how_it_is_noticed():
-    """No step of a traced question asks for a type that JAX then takes away."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = jax.jit(jax.value_and_grad(_epsilon))(jnp.asarray(2.0))
-    assert [x.dtype for x in found] == [SINGLE, SINGLE]
-    assert found[0] >= _epsilon(2.0)
 
 
 def test_the_users_functions_keep_their_setting():

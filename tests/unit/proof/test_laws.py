@@ -1,5 +1,6 @@
 """Transforms of the laws against the integrals and sums that define them."""
 
+import math
 from fractions import Fraction
 
 import pytest
@@ -17,8 +18,8 @@ NOISES = {
     "flipped_huber": ("FlippedHuber", {"alpha": 0.5, "gamma": 1.25}),
     "offset_gaussian": ("OffsetGaussian", {"offset": 0.75, "scale": 1.5}),
 }
-SLOW = ("flipped_huber",)
-WAYS = ("remove", "add", "replaced")
+# Where integrals of sampled noise end.
+REACH = {"gaussian": 18.0, "laplace": 90.0}
 TILTS = (0.5, 4.0)
 # Nats to which transforms are resolved.
 NATS = 45.0
@@ -35,105 +36,94 @@ def noise_of(kind):
     return {"kind": name, **{key: Fraction(value) for key, value in fields.items()}}
 
 
-def law_of(kind, way, q=0.25, shift=1.0):
-    """The law of the prover, and the oracle's components of P and Q."""
-    noise, q, shift = noise_of(kind), Fraction(q), Fraction(shift)
-    missed, hit, none = (1 - q, Fraction(0)), (q, shift), (Fraction(1), Fraction(0))
+def pair_of(kind, q=None, shift=1.0):
+    """Additive noise, of which a share q of the records is sampled."""
+    pair = {"kind": "Additive", "noise": noise_of(kind), "shift": Fraction(shift)}
+    if q is None:
+        return pair
+    return {"kind": "Poisson", "base": pair, "sampling_prob": Fraction(q), "added": Fraction(0)}
+
+
+def integral(kind, p, q, reach, *more):
+    """The transform by the oracle, of components (weight, shift)."""
+    return transform(kind, tuple(NOISES[kind][1].values()), p, q, reach, *more)
+
+
+def sampled(kind, way, q=0.25):
+    """The law of the prover, and M by the oracle."""
+    p, clean = [(1 - q, 0.0), (q, 1.0)], [(1.0, 0.0)]
     if way == "replaced":
-        pair = {"kind": "Replaced", "noise": noise, "shift": shift, "sampling_prob": q}
-        return laws.law_of(pair, False), [missed, hit], [missed, (q, -shift)]
-    base = {"kind": "Additive", "noise": noise, "shift": shift}
-    pair = {"kind": "Poisson", "base": base, "sampling_prob": q, "added": Fraction(0)}
-    law = laws.law_of(pair, way == "add")
-    sides = [missed, hit], [none]
-    return (law, *sides[:: -1 if way == "add" else 1])
+        pair = {"kind": "Replaced", "noise": noise_of(kind), "shift": Fraction(1)}
+        law = laws.law_of(pair | {"sampling_prob": Fraction(q)}, False)
+        sides = p, [(1 - q, 0.0), (q, -1.0)]
+    else:
+        law = laws.law_of(pair_of(kind, q), way == "add")
+        sides = (p, clean)[:: -1 if way == "add" else 1]
+    return law, integral(kind, *sides, REACH.get(kind, 30.0))
 
 
-def floats(components):
-    return [(float(w), float(x)) for w, x in components]
+def unsampled(kind):
+    return laws.law_of(pair_of(kind), False), integral(kind, [(1.0, 0.0)], [(1.0, 1.0)], 90.0)
+
+
+def fixed_batch(kind, rate=0.25, shift=1.5):
+    pair = pair_of(kind, shift=shift) | {"kind": "FixedBatch", "rate": Fraction(rate)}
+    p, q = [(1 - rate, 0.0), (rate, shift)], [(1.0, 0.0)]
+    parts = [integral(kind, p, q, 60.0, shift / 2, sign) for sign in (1, -1)]
+    above = integral(kind, q, q, 60.0, shift / 2)(acb(0))
+    middle = exact(1 - rate) * (1 - 2 * above)
+    return laws.law_of(pair, False), lambda s: parts[0](s) + parts[1](s) + middle
 
 
 def check_transform(law, truth, tilt, step=0.7, count=32):
     """M on a line, on its first point and the tail, each against the truth."""
-    with balls.precision(128):
-        c, step = arb(tilt), arb(step)
-        line = law.line(c, step, count, NATS)
-        whole = law.real(c, NATS)
-        slack = whole * arb(10) ** -16
-        slack = acb(balls.within(slack), balls.within(slack))
-        assert (whole + slack.real).overlaps(truth(acb(c)).real)
-        for j in (1, 32):
-            expected = truth(acb(c, step * j))
-            assert (line[j] + slack).overlaps(expected), (tilt, j)
-            assert line[j].real.rad() < whole.abs_upper() * arb(10) ** -17
-        for start in (1.7, 7.0):
-            tail = law.tail(c, start, NATS)
-            for t in (1.0, 2.9):
-                assert abs(truth(acb(c, arb(start * t)))).lower() <= tail
+    c, step = arb(tilt), arb(step)
+    line = law.line(c, step, count, NATS)
+    whole = law.real(c, NATS)
+    slack = whole * arb(10) ** -16
+    slack = acb(balls.within(slack), balls.within(slack))
+    assert (whole + slack.real).overlaps(truth(acb(c)).real)
+    for j in (1, 32):
+        expected = truth(acb(c, step * j))
+        assert (line[j] + slack).overlaps(expected), (tilt, j)
+        assert line[j].real.rad() < whole.abs_upper() * arb(10) ** -17
+    for start in (1.7, 7.0):
+        tail = law.tail(c, start, NATS)
+        for t in (1.0, 2.9):
+            assert abs(truth(acb(c, arb(start * t)))).lower() <= tail
 
 
-# Of two noises with pieces one is quick.
-@pytest.mark.parametrize("way", WAYS)
+PIECES = ("truncated_laplace", "flipped_huber", "offset_gaussian")
+CASES = [
+    *((sampled, kind, way) for kind in NOISES for way in ("remove", "add", "replaced")),
+    *((unsampled, kind) for kind in ("laplace", *PIECES)),
+    *((fixed_batch, kind) for kind in ("gaussian", "laplace", "flipped_huber")),
+]
+
+
+def is_slow(build, kind, *_):
+    """Of two noises with pieces one is quick."""
+    return build is sampled and kind == "flipped_huber"
+
+
 @pytest.mark.parametrize(
-    "kind", [pytest.param(x, marks=pytest.mark.long if x in SLOW else ()) for x in NOISES]
+    "case",
+    [pytest.param(x, marks=pytest.mark.long if is_slow(*x) else ()) for x in CASES],
+    ids=lambda case: "-".join([case[0].__name__, *case[1:]]),
 )
-def test_sampled_noise(kind, way):
-    law, p, q = law_of(kind, way)
-    parameters = tuple(NOISES[kind][1].values())
-    reach = {"gaussian": 18.0, "laplace": 90.0}.get(kind, 30.0)
-    truth = transform(kind, parameters, floats(p), floats(q), reach)
+def test_continuous_noise(case):
+    build, *names = case
+    law, truth = build(*names)
     before = ctx.prec
     for tilt in TILTS:
         check_transform(law, truth, tilt)
     assert ctx.prec == before
 
 
-@pytest.mark.parametrize(
-    "kind", ["flipped_huber", "offset_gaussian", "truncated_laplace", "laplace"]
-)
-def test_noise_without_sampling(kind):
-    pair = {"kind": "Additive", "noise": noise_of(kind), "shift": Fraction(1)}
-    law = laws.law_of(pair, False)
-    parameters = tuple(NOISES[kind][1].values())
-
-    truth = transform(kind, parameters, [(1.0, 0.0)], [(1.0, 1.0)], 90.0)
-    for tilt in TILTS:
-        check_transform(law, truth, tilt)
-
-
-@pytest.mark.parametrize("kind", ["gaussian", "laplace", "flipped_huber"])
-def test_fixed_batch(kind):
-    rate, shift = 0.25, 1.5
-    pair = {
-        "kind": "FixedBatch",
-        "noise": noise_of(kind),
-        "shift": Fraction(shift),
-        "rate": Fraction(rate),
-    }
-    law = laws.law_of(pair, False)
-    parameters = tuple(NOISES[kind][1].values())
-    p, q = [(1 - rate, 0.0), (rate, shift)], [(1.0, 0.0)]
-
-    parts = [transform(kind, parameters, p, q, 60.0, shift / 2, sign) for sign in (1, -1)]
-    above = transform(kind, parameters, q, q, 60.0, shift / 2)(acb(0))
-
-    def truth(s):
-        return parts[0](s) + parts[1](s) + exact(1 - rate) * (1 - 2 * above)
-
-    for tilt in TILTS:
-        check_transform(law, truth, tilt)
-
-
 @pytest.mark.parametrize("exchanged", [False, True])
 def test_groups_and_mixtures(exchanged):
-    logs = [-1.0, -1.5, -2.0]
-    group = {
-        "kind": "SampledGroup",
-        "noise": noise_of("gaussian"),
-        "shift": Fraction(1),
-        "log_probabilities": [Fraction(x) for x in logs],
-        "added": Fraction(0),
-    }
+    group = pair_of("gaussian") | {"kind": "SampledGroup", "added": Fraction(0)}
+    group |= {"log_probabilities": [Fraction(x) for x in (-1.0, -1.5, -2.0)]}
     mixture = {
         "kind": "GaussianMixture",
         "scale": Fraction(3, 4),
@@ -142,22 +132,21 @@ def test_groups_and_mixtures(exchanged):
         "other_sensitivities": [Fraction(0), Fraction(1, 2)],
         "other_log_probabilities": [Fraction(-3), Fraction(-1)],
     }
-    shares = [x.exp() for x in map(arb, logs)]
-    total = sum(shares, arb(0))
-    p = [(float((x / total).mid()), float(k)) for k, x in enumerate(shares)]
-    ratio = 1 / (1 + float(arb(-1).exp().mid())), 1 / (1 + float(arb(2).exp().mid()))
+
+    def weighted(logs, shifts):
+        sizes = [math.exp(x) for x in logs]
+        return [(x / sum(sizes), shift) for x, shift in zip(sizes, shifts, strict=True)]
+
     cases = [
-        (group, p, [(1.0, 0.0)]),
-        (mixture, [(ratio[0], 0.0), (1 - ratio[0], 1.0)], [(ratio[1], 0.0), (1 - ratio[1], -0.5)]),
+        (group, weighted((-1.0, -1.5, -2.0), (0.0, 1.0, 2.0)), [(1.0, 0.0)]),
+        (mixture, weighted((-1, -2), (0.0, 1.0)), weighted((-3, -1), (0.0, -0.5))),
     ]
-    for pair, up, down in cases:
+    for pair, *sides in cases:
         law = laws.law_of(pair, exchanged)
-        up, down = (down, up) if exchanged else (up, down)
-        truth = transform("gaussian", (0.75,), up, down, 18.0)
-        with balls.precision(128):
-            for j, found in enumerate(law.line(arb(2), arb(1.7), 3, NATS)):
-                # Weights of the oracle are rounded.
-                assert abs(found - truth(acb(2, 1.7 * j))) < arb(10) ** -12 * (1 + abs(found))
+        truth = integral("gaussian", *(sides[::-1] if exchanged else sides), 18.0)
+        for j, found in enumerate(law.line(arb(2), arb(1.7), 3, NATS)):
+            # Weights of the oracle are rounded.
+            assert abs(found - truth(acb(2, 1.7 * j))) < arb(10) ** -12 * (1 + abs(found))
 
 
 def test_staircase_by_its_density():
@@ -222,35 +211,23 @@ def test_finite_pair_is_exchanged():
 
 
 def test_a_coin_adds_its_laws():
-    parts = [law_of("gaussian", "remove", q)[0] for q in (0.25, 0.5)]
-    pairs = [
-        {
-            "kind": "Poisson",
-            "sampling_prob": Fraction(q),
-            "added": Fraction(0),
-            "base": {"kind": "Additive", "noise": noise_of("gaussian"), "shift": Fraction(1)},
-        }
-        for q in (0.25, 0.5)
-    ]
-    coin = laws.law_of(
-        {"kind": "PublicCoin", "pairs": pairs, "log_shares": [Fraction(0), Fraction(0)]}, False
-    )
-    lines = (x.line(arb(1), arb(2), 3, NATS) for x in parts)
-    half = [(a + b) / 2 for a, b in zip(*lines, strict=True)]
-    assert all(x.overlaps(y) for x, y in zip(coin.line(arb(1), arb(2), 3, NATS), half, strict=True))
-    assert coin.profile(arb(1)).overlaps((parts[0].profile(arb(1)) + parts[1].profile(arb(1))) / 2)
+    pairs = [pair_of("gaussian", q) for q in (0.25, 0.5)]
+    coin = {"kind": "PublicCoin", "pairs": pairs, "log_shares": [Fraction(0), Fraction(0)]}
+    whole, first, second = (laws.law_of(pair, False) for pair in (coin, *pairs))
+    lines = [law.line(arb(1), arb(2), 3, NATS) for law in (whole, first, second)]
+    assert all(x.overlaps((y + z) / 2) for x, y, z in zip(*lines, strict=True))
+    profiles = [law.profile(arb(1)) for law in (whole, first, second)]
+    assert profiles[0].overlaps((profiles[1] + profiles[2]) / 2)
 
 
 def test_tails_cover_a_density_of_several_pieces():
     """The cells, where the polygon off the axis alone gives nothing."""
-    law, p, q = law_of("laplace", "remove", 0.125)
-    with balls.precision(128):
-        c, start = arb(2), 0.9
-        tail, whole = law.tail(c, start, NATS), law.real(c, NATS)
-        assert tail < whole
-        truth = transform("laplace", (1.5,), floats(p), floats(q), 90.0)
-        for i in range(40):
-            assert abs(truth(acb(c, start + i * 0.7))).lower() <= tail
+    law, truth = sampled("laplace", "remove", 0.125)
+    c, start = arb(2), 0.9
+    tail = law.tail(c, start, NATS)
+    assert tail < law.real(c, NATS)
+    for i in range(40):
+        assert abs(truth(acb(c, start + i * 0.7))).lower() <= tail
 
 
 def laplace(scale, bound=None):
@@ -261,11 +238,8 @@ def laplace(scale, bound=None):
 
 def test_laplaces_by_residues_and_by_the_contour():
     releases = [(40, laplace(8)), (3, laplace(4, 24))]
-    epsilon = Fraction(3, 2)
-    found = sums.delta(releases, epsilon, 1000)
-    assert found is not None
-    one = found[0]
-    other = contour.bracket(releases, epsilon, 200)
+    one = sums.delta(releases, Fraction(3, 2), 1000)[0]
+    other = contour.bracket(releases, Fraction(3, 2), 200)
     assert one.rad() < 1e-15 * one
     assert other.lower <= one
     assert one <= other.upper
@@ -273,9 +247,7 @@ def test_laplaces_by_residues_and_by_the_contour():
 
 def test_many_laplaces_have_the_bits_that_their_residues_need():
     """More than the precision at which the law was built."""
-    found = sums.delta([(200, laplace(40))], Fraction(3, 2), 1000)
-    assert found is not None
-    value = found[0]
+    value = sums.delta([(200, laplace(40))], Fraction(3, 2), 1000)[0]
     assert 0 < value.rad() < 1e-15 * value
 
 
