@@ -22,8 +22,7 @@ from jaxdp._numeric.elementary import ULP, log1m, round_up
 from jaxdp._numeric.search import bisect, zoom
 from jaxdp.guarantee.base import Budget, require_both_directions, require_profile
 from jaxdp.guarantee.renyi import RDP, ZCDP
-from jaxdp.guarantee.supporting_lines import LARGEST_EPSILON
-from jaxdp.guarantee.tradeoff import POINTS, ZOOMS, tradeoff_of_profile
+from jaxdp.guarantee.tradeoff import LARGEST_EPSILON, POINTS, ZOOMS, tradeoff_of_profile
 from jaxdp.noise.base import exp_up
 
 __all__ = [

@@ -31,7 +31,7 @@ from jaxdp.accountant.steps import (
     of_numpy,
     width,
 )
-from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
+from jaxdp.guarantee.tradeoff import tradeoff_by_lines
 
 # Error of delta for a trade-off. chosen: below the rates that are looked at
 _DELTA_CLOSE = 1e-11

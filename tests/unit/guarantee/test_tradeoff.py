@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from references import records
 
 import jaxdp as dp
-from jaxdp.guarantee.supporting_lines import tradeoff_by_lines
+from jaxdp.guarantee.tradeoff import tradeoff_by_lines
 
 RATES = np.array([1e-12, 1e-6, 0.01, 0.2, 0.5, 0.9, 1 - 1e-9])
 
