@@ -35,7 +35,6 @@ from jaxdp._numeric.mills import mills
 from jaxdp._numeric.quadrature import Rule, accumulate
 from jaxdp.noise.base import Noise, ratio_of
 from jaxdp.noise.gaussian import Gaussian, infinite_unless_zero
-from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.negative_epsilon import (
     Sides,
     slope_in_epsilon,
@@ -64,8 +63,8 @@ class DiscreteGaussian(Noise):
     both tails, and of Renyi divergences; 1e-13 of moments of a power up to 10. A quantile is the
     least integer for a u that is known to 1e-14; zcdp is (0, shift^2 / (2 scale^2)).
 
-    Draws are exact to 2^-76 in total variation for scales up to 2^45 (`noise.kernels.whole_draws`);
-    above by inversion of floating-point draws where the scale is known, NaN where it is traced.
+    Draws are exact to 2^-76 in total variation for scales up to 2^45 (`noise.kernels.whole_draws`),
+    and NaN above.
     Source: Canonne, Kamath & Steinke, NeurIPS 2020.
     """
 
@@ -114,17 +113,7 @@ class DiscreteGaussian(Noise):
         return xp.where(low, -n, n)
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
-        known = checks.is_concrete(self.scale)
-        if known and not (np.asarray(self.scale) <= whole_draws.LARGEST_UNIT).all():
-            return self._far_sample(key, shape)
         return self._draw_whole(key, shape, xp.ones(()))
-
-    def _far_sample(self, key: Key, shape: Shape) -> Reals:
-        """Draws by inversion, for large scales, where the integers are dense."""
-        size_key, sign_key = jax.random.split(key)
-        u = 0.5 * xp.exp(-jax.random.exponential(size_key, shape, dtype=xp.float64))
-        sign = jax.random.rademacher(sign_key, shape, dtype=xp.float64)
-        return sign * self.quantile(u)
 
     def _absolute_moment(self, power: Reals) -> Reals:
         """E|T|^p for p > 0; 1 at p = 0, infinite below.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import final
 
-import jax
 import numpy as np
 
 from jaxdp._core import checks
@@ -20,7 +19,6 @@ from jaxdp._numeric.elementary import (
 )
 from jaxdp._numeric.quadrature import power_sum
 from jaxdp.noise.base import Noise, ratio_of
-from jaxdp.noise.kernels import whole_draws
 from jaxdp.noise.kernels.divergence import renyi_of
 from jaxdp.noise.kernels.negative_epsilon import upper_log_delta, whole_sides, with_limits
 from jaxdp.noise.kernels.staircase_loss import Tilt
@@ -44,8 +42,8 @@ class DiscreteLaplace(Noise):
     both tails; 1e-13 of moments of a power up to 10 and of Renyi divergences. A quantile is the
     least integer for a u that is known to 8 ulp.
 
-    Draws are exact to 2^-76 in total variation for scales up to 2^45 (`noise.kernels.whole_draws`);
-    above by inversion of floating-point draws where the scale is known, NaN where it is traced.
+    Draws are exact to 2^-76 in total variation for scales up to 2^45 (`noise.kernels.whole_draws`),
+    and NaN above.
     Source: Ghosh, Roughgarden & Sundararajan, STOC 2009.
     """
 
@@ -92,11 +90,6 @@ class DiscreteLaplace(Noise):
         return xp.where(below, -xp.floor(steps), xp.maximum(xp.ceil(steps) - 1.0, 0.0))
 
     def _sample(self, key: Key, shape: Shape) -> Reals:
-        scale = self.scale
-        if checks.is_concrete(scale) and not (np.asarray(scale) <= whole_draws.LARGEST_UNIT).all():
-            # Whole numbers are dense: by inversion.
-            draws = jax.random.exponential(key, (2, *shape), dtype=xp.float64)
-            return xp.floor(scale * draws[0]) - xp.floor(scale * draws[1])
         return self._draw_whole(key, shape, xp.ones(()))
 
     def _absolute_moment(self, power: Reals) -> Reals:
