@@ -21,7 +21,7 @@ from jaxdp._core import checks
 from jaxdp.guarantee.base import BudgetLike
 from jaxdp.optimal.certify import budget_pair, positive, range_of, truncation
 from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of, part_chances
-from jaxdp.optimal.program import add_columns
+from jaxdp.optimal.program import add_columns, add_gaps
 from jaxdp.optimal.table_program import KernelProgram
 
 
@@ -39,7 +39,7 @@ class ShiftedProgram(KernelProgram):
         first = add_columns(self.model, np.zeros(inner.size), np.full(inner.size, math.inf))
         slack, growth = np.arange(first, first + inner.size), math.exp(self.epsilon)
         terms = [(-1.0, self.fold[row, inner]), (growth, self.fold[other, inner - shift])]
-        self.pairs[pair] = self.add_gaps(slack, terms)
+        self.pairs[pair] = add_gaps(self.model, slack, terms)
         outside = np.bincount(self.fold[row, every[~paired]], minlength=self.size).astype(float)
         extra = np.flatnonzero(outside)
         columns = np.concatenate([extra, slack]).astype(np.int32)

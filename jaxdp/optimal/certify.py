@@ -19,7 +19,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp._numeric.elementary import ULP
 from jaxdp.guarantee.base import BudgetLike, as_budget
-from jaxdp.optimal.exact import TOTAL, exact_delta, whole_weights
+from jaxdp.optimal.exact import TOTAL, exact_delta, float_above, whole_weights
 from jaxdp.optimal.program import Block, Program, Shape, Solution, falling
 
 # Cells on each side, where the budget decides. chosen: a program of moderate size
@@ -82,8 +82,11 @@ def resolution_of(
 
 def certified(
     shape: Shape, cost: np.ndarray, most_atom: float, deadline: float
-) -> tuple[Program, Solution, np.ndarray, int, list[Fraction]]:
-    """A solution whose whole weights keep every budget exactly."""
+) -> tuple[Program, np.ndarray, int, tuple[float, ...], bool]:
+    """Whole weights that keep every budget exactly, of cells and atom; their deltas, rounded up.
+
+    With their program, and whether its solver was done.
+    """
     for attempt in range(4):
         # What rounding to whole weights may cost, more each time that it was not enough.
         budgets = tuple((e, d - slack(shape.cells, e, d) * 32.0**attempt) for e, d in shape.budgets)
@@ -108,7 +111,9 @@ def certified(
             exact_delta(weights[:-1], int(weights[-1]), shape.steps, e) for e, _ in shape.budgets
         ]
         if all(k <= Fraction(d) for k, (_, d) in zip(deltas, shape.budgets, strict=True)):
-            return program, solution, weights[:-1], int(weights[-1]), deltas
+            sure = solution.finished and solution.feasible
+            exact = tuple(map(float_above, deltas))
+            return program, weights[:-1], int(weights[-1]), exact, sure
     raise ValueError(
         f"budgets {shape.budgets} cannot be satisfied by weights of 2^-40: use a larger "
         "delta or a smaller epsilon"

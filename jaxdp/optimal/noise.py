@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ from jaxdp.optimal.certify import (
     reach_of,
     resolution_of,
 )
-from jaxdp.optimal.exact import TOTAL, float_above
+from jaxdp.optimal.exact import TOTAL
 from jaxdp.optimal.measure import ErrorMeasure, MeasureLike, measure_of
 from jaxdp.optimal.program import Program, Shape
 
@@ -136,7 +135,7 @@ def _designed(question: _Question, resolution: int | None, support: float | None
     atom_limit = min(question.max_atom, min(d for _, d in budgets))
     if not np.all(np.isfinite(cost)):
         raise ValueError(f"loss must be finite as far as the noise goes, {0.5 * cells * width:g}")
-    program, solution, weights, atom_weight, deltas = certified(
+    program, weights, atom_weight, deltas, sure = certified(
         shape, cost, atom_limit, begun + _FIRST * seconds
     )
     exact_answer = float(measure(np.zeros(1))[0])
@@ -144,21 +143,9 @@ def _designed(question: _Question, resolution: int | None, support: float | None
     upper *= 1.0 + 32.0 * ULP
     centred_program = program if question.centred else None
     lower, finished = _lower(measure, shape, width, centred_program, begun + seconds)
-    complete = finished and solution.finished and solution.feasible
-    certificate = _certificate(lower, upper, budgets, deltas, sensitivity, complete)
+    epsilons = tuple(e for e, _ in budgets)
+    certificate = Certificate(lower, upper, epsilons, deltas, sensitivity, finished and sure)
     return Histogram(width, weights.tolist(), atom_weight / TOTAL, certificate)
-
-
-def _certificate(
-    lower: float,
-    upper: float,
-    budgets: tuple[tuple[float, float], ...],
-    deltas: Sequence[Fraction],
-    sensitivity: float,
-    complete: bool,
-) -> Certificate:
-    epsilons, exact_deltas = tuple(e for e, _ in budgets), tuple(float_above(d) for d in deltas)
-    return Certificate(lower, upper, epsilons, exact_deltas, sensitivity, complete)
 
 
 def _cells(half: float, at_most: bool, centred: bool) -> int:
@@ -213,15 +200,12 @@ def integer_noise(
     shape = Shape(2 * half + 1, sensitivity, budgets, symmetric, monotone)
     values = measure(np.arange(-half - 1.0, half + 2.0))
     cost, end_costs = values[1:-1], values[[0, -1]]
-    program, solution, weights, atom_weight, deltas = certified(
-        shape, cost, 0.0, begun + _FIRST * seconds
-    )
-    weights[half] += atom_weight
+    program, weights, _, deltas, sure = certified(shape, cost, 0.0, begun + _FIRST * seconds)
     upper = math.fsum(cost * weights) / TOTAL * (1.0 + 32.0 * ULP)
     lower, finished = lower_bound_of(program, shape, cost, end_costs, begun + seconds)
-    complete = finished and solution.finished and solution.feasible
-    certificate = _certificate(lower, upper, budgets, deltas, float(sensitivity), complete)
-    return DiscreteHistogram(weights, certificate)
+    epsilons, bounds = tuple(e for e, _ in budgets), (lower, upper)
+    proof = Certificate(*bounds, epsilons, deltas, float(sensitivity), finished and sure)
+    return DiscreteHistogram(weights, proof)
 
 
 def _lower(

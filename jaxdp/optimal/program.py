@@ -12,15 +12,18 @@ shifted copy is that mass. Few shifts bind; the others are never in the program.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from jaxdp._core import checks
 from jaxdp.optimal.exact import excesses
 
+# Variables of a constraint, and their weights.
+Row: TypeAlias = tuple[Any, np.ndarray]
 # Options of every model: silent, on one core, and as near to feasible as HiGHS goes.
 OPTIONS: dict[str, Any] = {
     "output_flag": False,
@@ -45,6 +48,41 @@ def add_columns(model: Any, cost: np.ndarray, upper: np.ndarray) -> int:
     zeros, index = np.zeros(cost.size), none.astype(np.int32)
     model.addCols(cost.size, cost, zeros, upper, 0, zeros.astype(np.int32), index, none)
     return first
+
+
+def add_rows(model: Any, entries: list[Row], low: float, high: float) -> int:
+    """New constraints low <= sum of weights times variables <= high; the number of the first."""
+    first, count, none = model.getNumRow(), len(entries), np.zeros(0)
+    starts = np.cumsum([0, *(len(columns) for columns, _ in entries)])[:-1].astype(np.int32)
+    index = np.concatenate([none, *(columns for columns, _ in entries)]).astype(np.int32)
+    value = np.concatenate([none, *(weights for _, weights in entries)])
+    ends = np.full(count, low), np.full(count, high)
+    model.addRows(count, *ends, index.size, starts, index, value)
+    return first
+
+
+def add_gaps(model: Any, slack: np.ndarray, terms: list[tuple[float, np.ndarray]]) -> int:
+    """Rows slack + the sum of weights times columns >= 0; the number of the first."""
+    terms = [(1.0, slack), *terms]
+    index = np.stack([columns for _, columns in terms], axis=1)
+    value = np.tile([weight for weight, _ in terms], (slack.size, 1))
+    # A law that is compared with its mirror image has variables in common with it.
+    for i, j in itertools.combinations(range(1, len(terms)), 2):
+        is_shared = index[:, i] == index[:, j]
+        value[is_shared, i] += value[is_shared, j]
+        value[is_shared, j] = 0.0
+    rows = zip(index, value, strict=True)
+    return add_rows(model, [(i[v != 0], v[v != 0]) for i, v in rows], 0.0, math.inf)
+
+
+def solved(model: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Values of the variables, and multipliers of the rows."""
+    solution = model.getSolution()
+    # A solver that was stopped at once has neither.
+    values, duals = np.zeros(model.getNumCol()), np.zeros(model.getNumRow())
+    for padded, found in ((values, solution.col_value), (duals, solution.row_dual)):
+        padded[: len(found)] = found
+    return values, duals
 
 
 def run(model: Any, deadline: float) -> Any:
@@ -118,13 +156,13 @@ class Program:
         add_columns(self.model, np.zeros(self.free), np.ones(self.free))
         add_columns(self.model, np.zeros(1 + self.lumps), np.zeros(1 + self.lumps))
         weights = np.concatenate([self.multiplicity, [1.0], np.full(self.lumps, 3.0 - self.lumps)])
-        self._rows([(np.arange(weights.size), weights)], [1.0], [1.0])
+        add_rows(self.model, [(np.arange(weights.size), weights)], 1.0, 1.0)
         self.slopes = 0
         if shape.monotone:
             pairs = falling(shape)
             self.slopes = len(pairs)
             ones = np.array([1.0, -1.0])
-            self._rows([(np.array(p), ones) for p in pairs], 0.0, math.inf)
+            add_rows(self.model, [(pair, ones) for pair in pairs], 0.0, math.inf)
         spread = (1.0, 1.0 - 1.0 / shape.steps, 0.88, 0.7, 0.5, 0.25, 0.08)
         starts = {max(1, round(f * shape.steps)) for f in spread}
         signs = (1,) if shape.even else (1, -1)
@@ -132,16 +170,6 @@ class Program:
             for k in sorted(starts & {int(abs(s)) for s in shape.shifts}):
                 for sign in signs:
                     self._add(sign * k, budget)
-
-    def _rows(self, entries: list, lower: Any, upper: Any) -> int:
-        first = self.model.getNumRow()
-        sizes = [len(index) for index, _ in entries]
-        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
-        index = np.concatenate([i for i, _ in entries]).astype(np.int32)
-        value = np.concatenate([v for _, v in entries]).astype(float)
-        low, high = (np.broadcast_to(np.asarray(b, float), len(entries)) for b in (lower, upper))
-        self.model.addRows(len(entries), low.copy(), high.copy(), index.size, starts, index, value)
-        return first
 
     def _add(self, shift: int, budget: int) -> None:
         shape, fold = self.shape, self.shape.fold
@@ -152,27 +180,16 @@ class Program:
         inner = cells[paired]
         first = add_columns(self.model, np.zeros(inner.size + 1), np.full(inner.size + 1, math.inf))
         end_column = self.free + 1 + (0 if shift > 0 or shape.even else 1)
-        index = np.stack([first + np.arange(inner.size), fold[inner], fold[inner - shift]], axis=1)
-        # A cell may be its partner's mirror image, which is the same variable.
-        is_mirror = index[:, 1] == index[:, 2]
-        entries = [
-            (row[:2], np.array([1.0, growth - 1.0]))
-            if mirror
-            else (row, np.array([1.0, -1.0, growth]))
-            for row, mirror in zip(index, is_mirror, strict=True)
-        ]
+        slack, outer_column = np.arange(first, first + inner.size), first + inner.size
+        terms = [(-1.0, fold[inner]), (growth, fold[inner - shift])]
+        row = add_gaps(self.model, slack, terms)
         outside = np.bincount(fold[cells[~paired]], minlength=self.free).astype(float)
         columns = np.flatnonzero(outside)
-        outer_column = first + inner.size
-        entries.append(
-            (
-                np.concatenate([[outer_column], columns, [end_column]]),
-                np.concatenate([[1.0], -outside[columns], [growth - 1.0]]),
-            )
-        )
-        row = self._rows(entries, 0.0, math.inf)
-        total = np.concatenate([np.arange(first, outer_column + 1), [self.free]])
-        self._rows([(total, np.ones(total.size))], -math.inf, delta)
+        index = np.concatenate([[outer_column], columns, [end_column]])
+        value = np.concatenate([[1.0], -outside[columns], [growth - 1.0]])
+        add_rows(self.model, [(index, value)], 0.0, math.inf)
+        total = np.concatenate([slack, [outer_column, self.free]])
+        add_rows(self.model, [(total, np.ones(total.size))], -math.inf, delta)
         self.blocks.append((shift, budget, inner))
         self.rows.append(row)
 
@@ -219,18 +236,16 @@ class Program:
         return added
 
     def _solution(self, finished: bool, feasible: bool) -> Solution:
-        shape, solution = self.shape, self.model.getSolution()
-        values, duals = np.asarray(solution.col_value), np.asarray(solution.row_dual)
+        shape, (values, duals) = self.shape, solved(self.model)
         masses = np.maximum(values[: self.free], 0.0)[shape.fold]
         atom = max(float(values[self.free]), 0.0)
         blocks = []
         for (shift, budget, inner), row in zip(self.blocks, self.rows, strict=True):
             multipliers = np.zeros(shape.cells)
-            if duals.size > row + inner.size:
-                multipliers[inner] = np.maximum(duals[row : row + inner.size], 0.0)
-            outer = max(float(duals[row + inner.size]), 0.0) if duals.size else 0.0
+            multipliers[inner] = np.maximum(duals[row : row + inner.size], 0.0)
+            outer = max(float(duals[row + inner.size]), 0.0)
             blocks.append(Block(shift, budget, multipliers, outer))
-        slopes = np.maximum(duals[1 : 1 + self.slopes], 0.0) if duals.size else np.zeros(0)
+        slopes = np.maximum(duals[1 : 1 + self.slopes], 0.0)
         violation = max(
             float(np.max(excesses(masses, shape.shifts, e)) + atom - d) for e, d in shape.budgets
         )

@@ -6,14 +6,13 @@ laws, or mixtures of two that are next to each other.
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from jaxdp._numeric.elementary import ULP
-from jaxdp.optimal.program import TOLERANCE, add_columns, new_model, run
+from jaxdp.optimal.program import TOLERANCE, add_columns, add_gaps, add_rows, new_model, run, solved
 
 # Numbers of two rows.
 Pair: TypeAlias = tuple[int, ...]
@@ -69,7 +68,7 @@ class KernelProgram:
         columns = self.fold[row].ravel()
         total = np.bincount(columns, weights=weights.ravel())
         nonzero = np.flatnonzero(total)
-        self.model.addRow(low, high, nonzero.size, nonzero.astype(np.int32), total[nonzero])
+        add_rows(self.model, [(nonzero, total[nonzero])], low, high)
 
     def _mixture(self, law: int) -> list[tuple[int, float]]:
         return [(int(row), float(self.mix[law, row])) for row in np.flatnonzero(self.mix[law])]
@@ -83,35 +82,8 @@ class KernelProgram:
         columns = np.arange(slack, slack + letters)
         p = [(weight, self.fold[a]) for a, weight in self._mixture(pair[0])]
         q = [(-growth * weight, self.fold[b]) for b, weight in self._mixture(pair[1])]
-        self.pairs[pair] = self.add_gaps(columns, [(-w, index) for w, index in p + q])
-        self.model.addRow(
-            -math.inf, self.delta, letters, columns.astype(np.int32), np.ones(letters)
-        )
-
-    def add_gaps(self, slack: np.ndarray, terms: list[tuple[float, np.ndarray]]) -> int:
-        """Rows slack + the sum of weights times columns >= 0; the number of the first."""
-        terms = [(1.0, slack), *terms]
-        index = np.stack([place for _, place in terms], axis=1)
-        value = np.tile([weight for weight, _ in terms], (slack.size, 1))
-        # Laws that are compared with their mirror image have entries in common with it.
-        for i, j in itertools.combinations(range(1, len(terms)), 2):
-            is_shared = index[:, i] == index[:, j]
-            value[is_shared, i] += value[is_shared, j]
-            value[is_shared, j] = 0.0
-        nonzero = value != 0.0
-        size = nonzero.sum(axis=1)
-        starts = np.concatenate([[0], np.cumsum(size)[:-1]]).astype(np.int32)
-        row = self.model.getNumRow()
-        self.model.addRows(
-            slack.size,
-            np.zeros(slack.size),
-            np.full(slack.size, math.inf),
-            int(size.sum()),
-            starts,
-            index[nonzero].astype(np.int32),
-            value[nonzero],
-        )
-        return row
+        self.pairs[pair] = add_gaps(self.model, columns, [(-w, index) for w, index in p + q])
+        add_rows(self.model, [(columns, np.ones(letters))], -math.inf, self.delta)
 
     def shortfalls(self, laws: np.ndarray, pairs: np.ndarray) -> np.ndarray:
         """Those of pairs, by the rows' laws."""
@@ -134,11 +106,7 @@ class KernelProgram:
                 self.add(pair)
 
     def _table(self, status: Any) -> Table:
-        solution = self.model.getSolution()
-        # A solver that was stopped at once has neither.
-        values, duals = np.zeros(self.model.getNumCol()), np.zeros(self.model.getNumRow())
-        for padded, solved in ((values, solution.col_value), (duals, solution.row_dual)):
-            padded[: len(solved)] = solved
+        values, duals = solved(self.model)
         laws = np.maximum(values[self.fold], 0.0)
         letters = self.fold.shape[1]
         multipliers = {
