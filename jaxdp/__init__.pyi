@@ -36,7 +36,6 @@ from jaxdp.estimators.regression import DPLasso as DPLasso
 from jaxdp.estimators.regression import DPLinearRegression as DPLinearRegression
 from jaxdp.exponential_mechanism import ExponentialMechanism as ExponentialMechanism
 from jaxdp.guarantee.base import Budget as Budget
-from jaxdp.guarantee.conversions import to_approx as to_approx
 from jaxdp.guarantee.conversions import to_gdp as to_gdp
 from jaxdp.guarantee.conversions import to_pure as to_pure
 from jaxdp.guarantee.conversions import to_rdp as to_rdp

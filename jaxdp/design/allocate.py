@@ -111,7 +111,10 @@ def _composed(
     budget: Budget | GDP | PureDP | ZCDP,
 ) -> Reals:
     """The scales times the least factor with which their exact composition keeps the budget."""
-    if not isinstance(budget, Budget) or (norm_of(family) == 1 and _is_pure(budget)):
+    if not isinstance(budget, Budget):
+        return scales
+    is_pure = checks.is_concrete(budget.delta) and not np.any(np.asarray(budget.delta))
+    if norm_of(family) == 1 and is_pure:
         return scales
 
     def released(factor: Reals, numbers: tuple[Reals, Reals, Reals]) -> PrivacyLoss:
@@ -140,11 +143,6 @@ def _finite_sensitivities(family: str, sensitivities: ArrayLike) -> Reals:
     if MEMBERS[family].on_integers:
         sensitivities = checks.whole("sensitivities", sensitivities)
     return checks.real("sensitivities", sensitivities, 0.0, float(xp.finfo(float).max))
-
-
-def _is_pure(budget: Budget) -> bool:
-    """True if delta is known to be 0."""
-    return checks.is_concrete(budget.delta) and not np.any(np.asarray(budget.delta))
 
 
 @in_float64(side=0.0)

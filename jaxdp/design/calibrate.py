@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -39,22 +38,6 @@ LOWER, UPPER = 1e-9, 1e12
 _HALVINGS = 70
 
 
-def naming(build: Callable[[Reals], T]) -> Callable[[Reals], T]:
-    """`build`, whose `ValueError` for a parameter says where that came from."""
-
-    def named(parameter: Reals) -> T:
-        try:
-            return build(parameter)
-        except ValueError as error:
-            if not checks.is_concrete(parameter):
-                raise
-            raise ValueError(
-                f"{error}: lower and upper must lie inside of what the parameter of build may be"
-            ) from error
-
-    return named
-
-
 def bracket_of(
     build: Callable[[Reals], object], lower: ArrayLike | None, upper: ArrayLike | None
 ) -> tuple[Reals, Reals]:
@@ -65,7 +48,8 @@ def bracket_of(
     )
     given = [x for x in (lower, upper) if x is not None and checks.is_concrete(x)]
     inside = [float(y) for x in given for y in np.ravel(np.asarray(x))]
-    start = next((x for x in (*inside, *_middle()) if _takes(build, x)), None)
+    outwards = (10.0**k for size in range(1, 10) for k in (size, -size))
+    start = next((x for x in (*inside, 1.0, *outwards) if _takes(build, x)), None)
 
     def last(default: float) -> Reals:
         return xp.asarray(default if start is None else _end(build, start, default))
@@ -74,12 +58,6 @@ def bracket_of(
     if checks.all_concrete((low, high)) and not bool(xp.all(low < high)):
         raise ValueError(f"lower must lie below upper, got {low} and {high}")
     return low, high
-
-
-def _middle() -> list[float]:
-    """Powers of ten from 1 on outwards."""
-    outwards = [(10.0**k, 10.0**-k) for k in range(1, 10)]
-    return [1.0, *itertools.chain(*outwards)]
 
 
 def _takes(build: Callable[[Reals], object], parameter: float) -> bool:
@@ -164,7 +142,7 @@ def calibrate(
         options: Any = {"lower": lower, "upper": upper, "largest": largest, "whole": whole}
         return budget.solved(lambda budget: calibrate(build, budget, **options), largest)
     budget = budget if isinstance(budget, ZCDP) else as_budget(budget)
-    build, to_whole = naming(build), xp.floor if largest else xp.ceil
+    to_whole = xp.floor if largest else xp.ceil
     tried = (lambda parameter: build(to_whole(parameter))) if whole else build
     lower, upper = bracket_of(tried, lower, upper)
     safe, unsafe = (lower, upper) if largest else (upper, lower)

@@ -6,11 +6,8 @@ import dataclasses
 import inspect
 from typing import Any, TypeAlias
 
-import jax
-
 from jaxdp._core import checks
-from jaxdp._core.namespace import xp
-from jaxdp._core.types import ArrayLike, Reals
+from jaxdp._core.types import ArrayLike
 from jaxdp.noise.base import Noise
 from jaxdp.noise.histogram import Weighted
 from jaxdp.released import NOISES
@@ -65,10 +62,3 @@ def kind_of(family: Family) -> type[Noise]:
 def name_of(family: Family) -> str:
     """The name of a family that `known` returned."""
     return kind_of(family).name
-
-
-def least_of(noise: Noise, error: Reals, axis: int) -> Noise:
-    """Along `axis`, the member with the least error; infinite error where it is NaN."""
-    index = xp.argmin(xp.where(xp.isnan(error), xp.inf, error), axis=axis)
-    index = xp.expand_dims(index, axis)
-    return jax.tree.map(lambda x: xp.take_along_axis(x, index, axis).squeeze(axis), noise)

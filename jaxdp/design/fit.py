@@ -15,7 +15,7 @@ from jaxdp._core.types import ArrayLike, Reals
 from jaxdp._numeric.elementary import round_up
 from jaxdp.accountant import evaluate
 from jaxdp.accountant.composition import Term
-from jaxdp.design.families import Family, kind_of, known, least_of, name_of
+from jaxdp.design.families import Family, kind_of, known, name_of
 from jaxdp.design.least_error import Lanes, Residuals, excess_of, least_error
 from jaxdp.design.sensitivity import JointSensitivity
 from jaxdp.dominating_pair.additive import Additive
@@ -119,7 +119,9 @@ def _fit_joint(
     shifts = _counted(family, shifts, (budget, joint, count))
     budget = Budget(budget.epsilon[..., None], budget.delta[..., None])
     every = _fit(family, objective, budget, shifts, counts * count[..., None], False)
-    return least_of(every, getattr(every, objective)(), -1)
+    error = getattr(every, objective)()
+    best = xp.argmin(xp.where(xp.isnan(error), xp.inf, error), axis=-1)[..., None]
+    return jax.tree.map(lambda x: xp.take_along_axis(x, best, -1)[..., 0], every)
 
 
 def _fitted(

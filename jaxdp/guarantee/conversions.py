@@ -54,27 +54,6 @@ class HasZCDP(Protocol):
 
 
 @in_float64
-def to_approx(guarantee: Guarantee, delta: ArrayLike) -> ApproxDP:
-    """The (epsilon, delta) that a guarantee implies at a delta.
-
-    Args:
-        guarantee: any kind.
-        delta: in [0, 1]; broadcasts with the guarantee.
-
-    Returns:
-        An `ApproxDP`, whose epsilon is infinite where there is none.
-
-    Exact from PureDP, ApproxDP and GDP; from ZCDP and RDP the bound of Canonne, Kamath & Steinke.
-
-    >>> import jaxdp as dp
-    >>> print(f"{dp.to_approx(dp.GDP(1.0), 1e-5).epsilon_bound:.4f}")
-    4.3772
-    """
-    require_both_directions(guarantee, "an ApproxDP holds in both directions")
-    return ApproxDP(guarantee.epsilon(delta), checks.probability("delta", delta))
-
-
-@in_float64
 def to_pure(guarantee: Guarantee) -> PureDP:
     """The pure guarantee that a guarantee implies: ApproxDP at delta = 0 is PureDP.
 

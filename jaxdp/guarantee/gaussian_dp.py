@@ -67,12 +67,6 @@ def _largest_sum(weights: np.ndarray, min_sep: int, participations: int) -> np.n
     return np.asarray(sums[0])
 
 
-def tree_sensitivity(steps: int) -> float:
-    """sqrt(ceil(log2 steps) + 1): nodes of a binary tree above one of its leaves, rounded up."""
-    steps = checks.positive_integer("steps", steps)
-    return math.sqrt((steps - 1).bit_length() + 1.0) * (1.0 + 2.0**-52)
-
-
 @final
 @pytree
 class GDP(Guarantee):
@@ -119,10 +113,13 @@ class GDP(Guarantee):
     def of_tree(cls, steps: int, noise_multiplier: ArrayLike) -> GDP:
         """Guarantee of sums over a binary tree with `steps` leaves, each record in one leaf.
 
-        For restarted trees that hold every record once, use the largest tree.
+        mu is sqrt(ceil(log2 steps) + 1) / noise_multiplier, rounded up: a leaf has so many nodes
+        above it. For restarted trees that hold every record once, use the largest tree.
         """
+        depth = (checks.positive_integer("steps", steps) - 1).bit_length()
         scale = checks.positive("noise_multiplier", noise_multiplier)
-        return cls(quotient_up(xp.asarray(tree_sensitivity(steps)), scale))
+        sensitivity = math.sqrt(depth + 1.0) * (1.0 + 2.0**-52)
+        return cls(quotient_up(xp.asarray(sensitivity), scale))
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """`Gaussian.log_delta` at shift / scale = mu: exact to rounding, which is included."""

@@ -87,9 +87,8 @@ class FlippedHuber(GaussianTails):
     shapes = (2e-3, 30.0)
     whole_kind = "huber"
 
-    @staticmethod
-    def _profile(at: Point) -> Reals:
-        return _log_delta(at)
+    def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
+        return _log_delta(self._point(shift, epsilon))
 
     def _log_density(self, x: Reals) -> Reals:
         """-rho(x / gamma) - log(kappa gamma)."""

@@ -107,13 +107,8 @@ class GaussianTails(Noise):
         """gamma^2."""
         return self._lengths()[1] ** 2
 
-    def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        return self._profile(Point(*self._lengths(), shift, *self._ratios(shift), epsilon))
-
-    @staticmethod
-    @abc.abstractmethod
-    def _profile(at: Point) -> Reals:
-        """Log delta at a point."""
+    def _point(self, shift: Reals, epsilon: Reals) -> Point:
+        return Point(*self._lengths(), shift, *self._ratios(shift), epsilon)
 
     def _pure_epsilon(self, shift: Reals) -> Reals:
         return infinite_unless_zero(self._ratios(shift)[1])
@@ -152,7 +147,10 @@ class GaussianTails(Noise):
             return s * self._unit_divergence(a_wide, d_wide, s)
 
         found = least_offset(cumulant, 0.5 * safe * safe, first, *search(a, safe))
-        return offset_and_rho(xp.where(usual, xp.minimum(found, published), published), d)
+        xi = xp.where(usual, xp.minimum(found, published), published)
+        xi = xp.where((d == 0) | (d == xp.inf), 0.0, xi)
+        rho = lifted(round_up(0.5 * d * d, 4), d > 0)
+        return xp.where(xp.isnan(d), xp.nan, xi), rho
 
 
 # Measured: rounding moves log delta by up to 5 ulp, and by 2 ulp of the exponent.
@@ -290,12 +288,3 @@ def least_offset(
 
     _, bound = lax.fori_loop(0, _ROUNDS, close_in, (first_grid, xp.zeros_like(rho)))
     return xp.maximum(bound, beyond)[0]
-
-
-def offset_and_rho(xi: Reals, d: Reals) -> tuple[Reals, Reals]:
-    """(xi, rho) for Gaussian tails at d = shift / scale: rho = d^2 / 2, rounded up.
-
-    xi is 0 at no shift, and at an infinite one, whose rho is infinite.
-    """
-    xi = xp.where((d == 0) | (d == xp.inf), 0.0, xi)
-    return xp.where(xp.isnan(d), xp.nan, xi), lifted(round_up(0.5 * d * d, 4), d > 0)

@@ -23,7 +23,7 @@ from jaxdp._numeric.elementary import (
     round_up,
 )
 from jaxdp.noise.base import Noise, ratio_of
-from jaxdp.noise.kernels.divergence import growth_ratio, log1p_ratio
+from jaxdp.noise.kernels.divergence import log1p_ratio
 from jaxdp.noise.structure import Kinks, atom_pair
 
 
@@ -136,7 +136,7 @@ def divergence_of_ratio(r: Reals, s: Reals) -> Reals:
     low = xp.where(grows, 0.0, s)
     # (M - 1) / s, where the terms of first order in r have been cancelled on paper.
     higher = low + 1.0
-    rate = low * growth_ratio(low * r) + higher * decay_means(higher * r)[1]
+    rate = low * decay_means(-(low * r))[1] + higher * decay_means(higher * r)[1]
     near = log1p_ratio(higher * r * r * rate / (low + higher), low)
     high = xp.where(grows, s, 1.0)
     width = 2.0 * high + 1.0

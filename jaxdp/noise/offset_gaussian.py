@@ -112,9 +112,8 @@ class OffsetGaussian(GaussianTails):
         h = ratio_of(self.offset, self.scale)
         return (1.0 + h / mills(h)) / self.scale**2
 
-    @staticmethod
-    def _profile(at: Point) -> Reals:
-        return _log_delta(at)
+    def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
+        return _log_delta(self._point(shift, epsilon))
 
     def _unit_divergence(self, a: Reals, d: Reals, excess: Reals) -> Reals:
         return divergence(_law, a, d, excess)

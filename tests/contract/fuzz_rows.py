@@ -45,7 +45,6 @@ def guarantee_rows() -> list[Row]:
         row("Budget", dp.Budget, "epsilon:shift delta:share"),
         row("largest_gdp", lambda e, d: dp.largest_gdp((e, d)), "epsilon:shift delta:share"),
         row("largest_zcdp", lambda e, d: dp.largest_zcdp((e, d)), "epsilon:shift delta:share"),
-        row("to_approx", part(of_gdp, dp.to_approx), "mu:shift delta:share"),
         row("to_gdp", part(of_pure, dp.to_gdp), "epsilon:shift"),
         row("to_pure", part(of_pure, dp.to_pure), "epsilon:shift"),
         row("to_zcdp", part(of_pure, dp.to_zcdp), "epsilon:shift"),

@@ -82,7 +82,7 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
     "text": lambda: (5 * _loss(dp.Laplace(2.1))).to_json(),
     "guarantees": lambda: (
         dp.GDP(0.7).epsilon(1e-6),
-        dp.to_approx(dp.ZCDP(0.0, 0.3), 1e-6),
+        dp.ZCDP(0.0, 0.3).epsilon(1e-6),
         dp.to_gdp(dp.PureDP(0.4)).mu,
         (3 * dp.RDP([2.0, 4.0], [0.1, 0.3])).epsilon(1e-6),
         dp.largest_gdp((1.0, 1e-6)).mu,

@@ -54,8 +54,8 @@ calls = {
     ),
     "relation pair": (bad, lambda: dp.privacy_loss(dp.PureDP(1.0), 7), "relation must be one of"),
     "direction": (
-        bad, lambda: dp.to_approx(dp.PrivacyLoss.from_pmf([0.0], [1.0], [1.0], "remove"), 1e-5),
-        "an ApproxDP holds in both directions",
+        bad, lambda: dp.to_rdp(dp.PrivacyLoss.from_pmf([0.0], [1.0], [1.0], "remove"), 2.0),
+        "an RDP bounds the divergences of both directions",
     ),
     "family": (bad, lambda: dp.fit_noise(np.ones(2), (1.0, 1e-6), 1.0), "family must be one of"),
     "executor client": (bad, lambda: swept(Client()), "client.get_executor()), got a Client"),

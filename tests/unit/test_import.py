@@ -81,7 +81,7 @@ NAMES = """
     allocation_error audit calibrate compare datasets dpsgd enable_cache estimators
     expected_error explore fit_noise gdp_with_regret interop largest_gdp largest_zcdp optimal own
     plot privacy_loss release repeat_and_select risk sampling secure_key solvers sweep tables
-    to_approx to_gdp to_pure to_rdp to_zcdp verify
+    to_gdp to_pure to_rdp to_zcdp verify
 """
 
 

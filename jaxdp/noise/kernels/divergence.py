@@ -77,11 +77,6 @@ def log1p_ratio_above(rate: Reals, top: Reals, s: Reals) -> Reals:
     return xp.where(small, near, (high + xp.log(inside)) / safe)
 
 
-def growth_ratio(x: Reals) -> Reals:
-    """(e^x - 1 - x) / x^2 for 0 <= x <= 1."""
-    return decay_means(-x)[1]
-
-
 def renyi_of(noise: Any, shift: Reals, order: Reals) -> Reals:
     """`Noise.renyi` of arrays of one shape, at any shift and order <= inf, or a bound.
 
