@@ -286,7 +286,8 @@ class PrivacyLoss(Saved):
     def __add__(self, other: Any) -> PrivacyLoss:
         """The composition of both, whose samples, if any, are drawn independently.
 
-        Several releases of one sample cost more: see `dp.dpsgd.combined_noise_multiplier`.
+        Several Gaussian releases of one sample cost more: with noise multipliers m, one of
+        (sum m^-2)^(-1/2).
         """
         if isinstance(other, Guarantee | ExponentialMechanism):
             other = privacy_loss(other)

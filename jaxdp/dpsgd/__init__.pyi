@@ -1,6 +1,5 @@
 from jaxdp.dpsgd.phase import Phase as Phase
 from jaxdp.dpsgd.phase import Schedule as Schedule
-from jaxdp.dpsgd.phase import combined_noise_multiplier as combined_noise_multiplier
 from jaxdp.dpsgd.queries import Curve as Curve
 from jaxdp.dpsgd.queries import curve as curve
 from jaxdp.dpsgd.queries import delta as delta

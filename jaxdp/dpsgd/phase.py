@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypedDict, cast, final
 
@@ -14,7 +13,6 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import RELATIONS, Relation, Sampling
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals, Shape
-from jaxdp._numeric.elementary import ULP
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
 from jaxdp.dpsgd.arguments import with_names
 from jaxdp.dpsgd.shuffling import SHUFFLED, refuse_shuffled
@@ -127,40 +125,6 @@ class Phase:
 
 
 Phases: TypeAlias = Phase | Sequence[Phase]
-
-
-@in_float64(side=-1.0)
-def combined_noise_multiplier(noise_multipliers: Sequence[ArrayLike]) -> Reals:
-    """The noise multiplier of several Gaussian releases of one sample.
-
-    Args:
-        noise_multipliers: at least one; each is the standard deviation of a release over its own
-            sensitivity, above 0. They broadcast.
-
-    Returns:
-        (sum m^-2)^(-1/2), rounded down: together the releases are one Gaussian release with this
-        noise multiplier. Account for the step with it.
-
-    Use it for everything that is computed from the batch of one step: gradients of groups of layers
-    with separate noise, a count of clipped gradients, a metric. The sum of their sampled losses is
-    not a bound, since it assumes an independent sample for each. `ValueError` for an empty
-    sequence.
-
-    >>> import jaxdp as dp
-    >>> multiplier = dp.dpsgd.combined_noise_multiplier([1.0, 1.0])
-    >>> print(f"{multiplier:.4f}")
-    0.7071
-    >>> print(f"{dp.dpsgd.epsilon(multiplier, 1e-6, sampling_prob=0.01, steps=1000):.3f}")
-    5.287
-    """
-    scales = [checks.positive("noise_multipliers", m) for m in noise_multipliers]
-    if not scales:
-        raise ValueError("noise_multipliers must hold at least one, got none")
-    least = functools.reduce(xp.minimum, scales)
-    finite = xp.where(xp.isinf(least), 1.0, least)
-    squares = sum((finite / scale) ** 2 for scale in scales)
-    rounding = (4.0 + len(scales)) * ULP if len(scales) > 1 else 0.0
-    return xp.where(xp.isinf(least), xp.inf, finite / xp.sqrt(squares) * (1.0 - rounding))
 
 
 class Schedule(TypedDict, total=False):

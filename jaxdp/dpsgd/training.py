@@ -142,11 +142,8 @@ def _run(
     params = placed_as(params, found)
     shapes = plan.shapes if plan.clip_quantile is None else (*plan.shapes, np.shape(plan.clips))
     zero = jax.device_put([np.zeros(shape) for shape in shapes])
-    part_sum, step, steps = (
-        _part_sum(loss, plan),
-        _step(plan, optimizer),
-        jax.device_put(plan.steps),
-    )
+    part_sum, step = _part_sum(loss, plan), _step(plan, optimizer)
+    steps = jax.device_put(plan.steps)
     part = options.part or _part_of(float(plan.expected_batch), _entries(loss, params, read, plan))
     for made in shown(range(n_done + 1, plan.steps + 1), "steps", options.progress):
         total = zero

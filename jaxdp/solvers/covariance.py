@@ -144,8 +144,12 @@ def release(features: ArrayLike, plan: Plan, key: Key) -> Reals:
     (2, 2)
     """
     rows = checks.of_records("features", features, LARGEST)
-    key, moment = checked_key(key, rows, plan), second_moment(rows, plan)
-    return noisy(moment, plan, key)
+    key = checked_key(key, rows, plan)
+    if rows.shape != (plan.records, plan.dimension):
+        shape = plan.records, plan.dimension
+        raise ValueError(f"features must be {shape}, got {rows.shape}")
+    rows = shortened(rows, plan.row_bound)
+    return noisy(rows.T @ rows / plan.records, plan, key)
 
 
 def shortened(features: Reals, row_bound: Reals) -> Reals:
@@ -157,16 +161,6 @@ def shortened(features: Reals, row_bound: Reals) -> Reals:
     # By more than the rounding of the norm.
     factor = lib.where(longer, row_bound / lib.where(longer, norms, 1.0) * (1.0 - 1e-14), 1.0)
     return features * factor
-
-
-@draws_in_float64
-def second_moment(features: Reals, plan: Plan) -> Reals:
-    """The second moment that `release` adds noise to, of shortened rows. NOT PRIVATE."""
-    if features.shape != (plan.records, plan.dimension):
-        shape = plan.records, plan.dimension
-        raise ValueError(f"features must be {shape}, got {features.shape}")
-    rows = shortened(features, plan.row_bound)
-    return rows.T @ rows / plan.records
 
 
 def noisy(moment: Reals, plan: Plan, key: Key) -> Reals:

@@ -39,7 +39,6 @@ class Problem:
     offset: Any = data()  # (records,)
     penalty: Penalty
     loss: str = static()
-    intercept: bool = static(default=False)  # whether the last coordinate is one, not penalised
     is_data: ClassVar[bool] = True  # in whatever precision: no number of privacy
 
     def state(self, theta: Reals) -> jax.Array:
@@ -73,12 +72,7 @@ def padded(problem: Problem) -> Problem:
     if missing == 0:
         return problem
     widths = (0, 0), (0, missing)
-    if checks.all_concrete(problem) and jax.default_backend() == "cpu":
-        # On the host: the padding itself would be compiled for each number of records.
-        pad = lambda x, by: jax.device_put(np.pad(x, by))  # noqa: E731
-    else:
-        pad = jnp.pad
-    design, offset = pad(problem.design, widths), pad(problem.offset, widths[1:])
+    design, offset = jnp.pad(problem.design, widths), jnp.pad(problem.offset, widths[1:])
     return dataclasses.replace(problem, design=design, offset=offset)
 
 
@@ -163,7 +157,7 @@ def regression(
     else:
         signs, offset = _signs(targets, classes), np.zeros(len(targets))
     design = design_of(features, ranges, dtype, intercept, signs)
-    return Problem(design, offset.astype(dtype), penalty, loss, intercept)
+    return Problem(design, offset.astype(dtype), penalty, loss)
 
 
 def _signs(values: np.ndarray, classes: ArrayLike | None) -> np.ndarray:

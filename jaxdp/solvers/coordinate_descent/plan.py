@@ -107,11 +107,6 @@ class Plan:
         return 0.5 * xp.sum(self.visits * self.ratios**2)
 
     @property
-    def shares(self) -> Vector:
-        """Each coordinate's share of `rho`."""
-        return 0.5 * self.visits * self.ratios**2 / self.rho
-
-    @property
     def guarantee(self) -> Drawn:
         """Guarantee of all updates and `spent`, see `composed`, as sampled."""
         before = None if self.spent is None else self.spent.exact
@@ -166,7 +161,6 @@ def plan(
     [0.0667 0.1335]
     """
     budget = as_budget(budget)
-    _check_choices(relation, order, allocation, noise, step)
     records = checks.positive_integer("records", records)
     passes = checks.positive_integer("passes", passes)
     curvature = public_values(smoothness)
@@ -174,6 +168,8 @@ def plan(
     clips = _clips(curvature, clip, records, relation)
     before, kept = spent and as_drawn(spent), (records, relation, release)
     if order == "greedy":
+        if noise != "gaussian" or callable(step):
+            raise ValueError("order 'greedy' takes Gaussian noise and one step")
         each = steps.size if updates is None else checks.positive_integer("updates", updates)
         return planned(budget, steps, clips, passes * each, before, kept)
     sequence = sequence_of(order, passes, len(curvature), key)
@@ -181,20 +177,11 @@ def plan(
     return _calibrated(Plan(sequence, steps, pace, *clips, shape, base, before, *kept), budget)
 
 
-def _check_choices(
-    relation: str, order: str, allocation: str, noise: str | Noise, step: ArrayLike | Schedule
-) -> None:
-    checks.one_of("relation", relation, SOLVER_RELATIONS)
-    checks.one_of("order", order, ORDERS)
-    checks.one_of("allocation", allocation, ALLOCATIONS)
-    if order == "greedy" and (noise != "gaussian" or callable(step)):
-        raise ValueError("order 'greedy' takes Gaussian noise and one step")
-
-
 def _clips(
     curvature: Vector, clip: ArrayLike, records: int, relation: str
 ) -> tuple[Vector, Vector]:
     """C_j, as given or C sqrt(M_j / sum M), and the sensitivities that follow from them."""
+    checks.one_of("relation", relation, SOLVER_RELATIONS)
     clip = checks.real("clip", clip, 0.0, float(np.finfo(np.float64).max), open_lower=True)
     if clip.ndim == 0:
         clip = clip * xp.sqrt(curvature / xp.sum(curvature))
@@ -285,6 +272,7 @@ def steps_of(curvature: Vector, step: ArrayLike | Schedule, passes: int) -> tupl
 
 def sequence_of(order: str, passes: int, coordinates: int, key: Key | None) -> Any:
     """The coordinate of each update, (passes, coordinates)."""
+    checks.one_of("order", order, ORDERS)
     if order == "cyclic":
         return np.tile(np.arange(coordinates), (passes, 1))
     if key is None:
@@ -328,7 +316,9 @@ def scale_shape(
     allocation: str, sensitivities: Vector, curvature: Vector, penalty: Penalty | None
 ) -> Vector:
     """Scales up to a factor. Many small updates make any noise Gaussian-like: one rule serves."""
-    method = "inid" if allocation == "winid" else allocation
+    method = (
+        "inid" if checks.one_of("allocation", allocation, ALLOCATIONS) == "winid" else allocation
+    )
     weights = xp.ones_like(curvature)
     if allocation == "winid":
         added = 0.0 if penalty is None else penalty.curvature

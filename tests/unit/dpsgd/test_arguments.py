@@ -52,21 +52,6 @@ def test_a_budget_that_needs_no_noise():
     assert zero == 0
 
 
-def test_several_noises_of_one_sample():
-    combined = dp.dpsgd.combined_noise_multiplier
-    both = combined([1.0, 1.0])
-    assert 0 <= np.sqrt(0.5) - both < 1e-14
-    np.testing.assert_allclose(combined([1.0, np.array([2.0, np.inf])]), [2 / 5**0.5, 1.0], 1e-14)
-    np.testing.assert_allclose(combined([1e-200, 1e-200]), 0.5**0.5 * 1e-200, 1e-14)
-    assert combined([3.0]) == 3.0
-    assert combined([np.inf, np.inf]) == np.inf
-    schedule = {"sampling_prob": 0.01, "steps": 1000}
-    np.testing.assert_allclose(dp.dpsgd.epsilon(both, 1e-6, **schedule), 5.287129, 1e-6)
-    for bad in ([], [1.0, 0.0], [-1.0]):
-        with pytest.raises(ValueError, match="noise_multipliers must"):
-            combined(bad)
-
-
 S, PARAMS = dp.sampling, {"w": jnp.zeros(2)}
 SIZES = {"dataset_size": 100, "batch_size": 20, "epochs": 2}
 # A scheme by name, and the same scheme as an object.

@@ -37,20 +37,6 @@ def assert_same(found, expected):
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
-@pytest.mark.parametrize(
-    "last",
-    [
-        optax.inject_hyperparams(optax.sgd)(learning_rate=0.5),
-        optax.apply_if_finite(optax.sgd(0.5), 3),
-        optax.flatten(optax.sgd(0.5)),
-        optax.MultiSteps(optax.sgd(0.5), 1).gradient_transformation(),
-    ],
-    ids=["inject_hyperparams", "apply_if_finite", "flatten", "MultiSteps"],
-)
-def test_wrappers_of_the_optimiser_change_nothing(plan, last):
-    assert_same(updated(chain(plan, last)), updated(chain(plan, optax.sgd(0.5))))
-
-
 def test_a_batch_in_parts_is_one_step(plan):
     last = optax.chain(dp.dpsgd.add_noise(plan, KEYS[2]), optax.sgd(0.5))
     parts = optax.MultiSteps(last, 4, use_grad_mean=False).gradient_transformation()
@@ -110,20 +96,6 @@ def test_masked_is_refused_by_name(wrapped):
     for update in (optimizer.update, jax.jit(optimizer.update)):
         with pytest.raises(ValueError, match=r"optax\.masked, which passes .* without clipping"):
             update(GRADIENTS, optimizer.init(PARAMS), PARAMS)
-
-
-@pytest.mark.parametrize(
-    "wrapped",
-    [
-        lambda x: optax.masked(x, TRAINED),
-        lambda x: optax.partition({True: x, False: optax.set_to_zero()}, TRAINED),
-        lambda x: optax.flatten(x),
-    ],
-    ids=["masked", "partition", "flatten"],
-)
-def test_a_plan_of_other_leaves_is_an_error(plan, wrapped):
-    with pytest.raises(ValueError, match="must have the plan's 2 leaves, got 1"):
-        updated(wrapped(chain(plan, optax.sgd(0.5))))
 
 
 def test_multi_steps_around_everything_is_an_error(plan):

@@ -43,11 +43,8 @@ def test_mean_and_moment_cost_what_privacy_says(monkeypatch):
         seen["mu"], seen["plan"] = mu, plan
         return mean(rows, plan, 1e30, key)
 
-    def no_moment_noise(rows, plan, key):
-        return covariance.second_moment(rows, plan)
-
     monkeypatch.setattr(pca, "_private_mean", no_mean_noise)
-    monkeypatch.setattr(covariance, "release", no_moment_noise)
+    monkeypatch.setattr(covariance, "noisy", lambda moment, plan, key: moment)
     fits = []
     for first in ([1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]):
         fitted = dp.DPPCA(2, **KNOWN, row_bound=1.0).fit([first, [0.5, 0.5]])

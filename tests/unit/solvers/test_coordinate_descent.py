@@ -198,7 +198,7 @@ def test_what_an_update_releases_is_on_a_lattice_whatever_the_records(dtype):
     odd = []
     for seed, key in enumerate(jax.random.split(KEY, 40)):
         data = problem(dtype, seed=seed % 2)
-        data = Problem(data.design, data.offset, L2(0.0), data.loss, data.intercept)
+        data = Problem(data.design, data.offset, L2(0.0), data.loss)
         released = float(cd.run(data, made, key)[0]) / lattice
         assert released == round(released)
         odd.append(round(released) % 2)
