@@ -45,9 +45,7 @@ from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.noise.structure import Lattice, Smooth
 
-Kind: TypeAlias = Literal[
-    "gaussian", "single", "single lattice", "lattice", "mixtures", "smooth", "other"
-]
+Kind: TypeAlias = Literal["gaussian", "single", "lattice", "mixtures", "smooth", "other"]
 
 # Numbers of blocks of a long sum over mixtures, one after the other. chosen
 BLOCKS = (1, 4, 16, 64)
@@ -66,7 +64,6 @@ SHARED_LAWS = Row("shared laws", shared.CLOSE, LAW_BLOCKS, most_left=MOST_LEFT)
 TABLE: dict[Kind, tuple[Row, ...]] = {
     "gaussian": (Row("profile"),),
     "single": (Row("profile"), END, Row("divergences", 1e-6)),
-    "single lattice": (Row("profile"), END, Row("divergences", 1e-6)),
     "lattice": (
         Row("points"),
         END,
@@ -125,7 +122,7 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
     if is_alone:
         some, every = _are_single(first)
         if every:
-            rows = TABLE["single lattice" if kind == "lattice" else "single"]
+            rows = TABLE["single"]
         elif some:
             rows = *TABLE["single"][:2], *(row for row in rows if row.above != ALWAYS)
     if kind not in ("mixtures", "smooth"):  # a smooth loss can be rarely large by itself
@@ -167,6 +164,8 @@ def _steps(question: Question, rows: tuple[Row, ...], points: int = 0) -> tuple[
     """The engines of rows for a question; `points` of a grid, if they are given."""
     steps = []
     for row in rows:
+        if question not in _ENGINES[row.engine]:
+            continue
         if question == "epsilon":  # log delta falls by about 10 a nat
             row = row._replace(most=0.1 * row.most)
         engines = _on_grid(points) if points and row.engine == "points" else _ENGINES[row.engine]
@@ -257,5 +256,5 @@ _ENGINES: dict[str, dict[Question, Engine]] = {
         partial(contour.engine, stage=contour.OF_LAWS, rows_of=laws_of, skips=are_coarse)
     ),
     "few hits": _both(few_hits.engine),
-    "number of rare losses": _both(number_of_rare_losses.engine),
+    "number of rare losses": {"log delta": number_of_rare_losses.engine()},
 }

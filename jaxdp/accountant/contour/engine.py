@@ -1,7 +1,7 @@
 """Bounds on delta and epsilon by inversion along a vertical contour, for lanes side by side.
 
-Identity: `terms`. Error: `curve`. Derivatives: `slopes`, of the sum and of its inverse. Where
-Chernoff's bound is below the sum with its errors, it is the upper bound.
+Identity: `terms`. Error and slopes: `curve`. Where Chernoff's bound is below the sum with its
+errors, it is the upper bound.
 
 Sampled Gaussians are rows of their own (`mixtures`): a short sum (`BULK`) serves most lanes of a
 batch, a long one (`LONG`) the others. Any other losses, and mixed ones, are `laws`. The number of
@@ -25,7 +25,6 @@ from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour.laws import laws_of
 from jaxdp.accountant.contour.mixtures import LEAST_UNIT
 from jaxdp.accountant.contour.nodes import Rows, Stage
-from jaxdp.accountant.contour.slopes import log_delta_slopes
 from jaxdp.accountant.runner import by_lanes
 from jaxdp.accountant.steps import Engine, LogBounds, Question, Tangents
 from jaxdp.dominating_pair.base import log_of_infinite, rounding_of_infinite
@@ -203,7 +202,7 @@ def _stage(
         bounds = _FINISHED[question](lanes, found)
         if not with_slopes:
             return bounds, None
-        of_rows, of_epsilon = log_delta_slopes(stage, rows, frozen)
+        of_rows, of_epsilon = curve.log_delta_slopes(stage, rows, frozen)
         if question == "epsilon":  # epsilon does not fall below 0
             falls = (found.upper > 0) & (of_epsilon < 0)
             scale = xp.where(falls, -1.0 / xp.where(falls, of_epsilon, -1.0), 0.0)

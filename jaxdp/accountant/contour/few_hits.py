@@ -35,8 +35,7 @@ from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, conversion_entropy
 from jaxdp.accountant import inverse
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.contour.engine import LARGEST_EPSILON, Lanes, lanes_last
-from jaxdp.accountant.contour.mixture_law import loss_above, loss_on_axis
-from jaxdp.accountant.contour.mixtures import mixtures_of
+from jaxdp.accountant.contour.mixtures import loss_above, loss_on_axis, mixtures_of
 from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.runner import by_lanes
 from jaxdp.accountant.steps import Engine, LogBounds, Question, of_numpy

@@ -9,6 +9,22 @@ which is 1 for small losses and falls like e^(-l^2) for large ones; a law of ato
 releases exceed c e^(-2 w), where it begins to fall, with probability e^-depth. The dropped
 probability, with the difference of both rules, is added to delta, and far below it; or
 `number_of_rare_losses` counts the dropped losses.
+
+Errors of a contour, and where it ends:
+
+* quadrature: the difference to a second rule with other nodes, at some heights up to the end. It
+  bounds the error where both rules do not fail alike. Where the phases of neighbouring nodes differ
+  by more than a panel resolves, the mass of these nodes is the error;
+* truncation: for the loss of one release under the tilted law, at every t from some height on,
+
+      |phi(t)|^2 <= 1 - (4 t^2 / pi^2) (m_0 m_2 - m_1^2)   m_k: moments of |l - c| <= pi / (2 t),
+      |phi(t)|  <= A_c + V_c / t                           every cap c on the density.
+
+  The first holds because 1 - cos x >= 2 x^2 / pi^2 for |x| <= pi. In the second, A_c is the mass
+  above the cap, including atoms, and V_c the total variation of the density below it. Both hold for
+  the nodes' own law where the density is monotone between nodes;
+* smoothing: where psi falls too slowly, as for atoms, one more release, a Gaussian, makes it fall
+  (`curve` bounds what this adds to delta).
 """
 
 from __future__ import annotations
@@ -22,7 +38,6 @@ from jaxdp._core.namespace import lax, logsumexp, special, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.contour import law_errors
 from jaxdp.accountant.contour.nodes import (
     FrozenContour,
     LawErrors,
@@ -45,7 +60,6 @@ TILTS = np.append(1e-300, np.exp(np.arange(-16.0, 14.1, 0.4)))
 # log of the least mass of a node that counts. chosen: e^-700 is a normal number
 _NO_MASS = -690.0
 _NODES_IN_ONE = 8  # nodes that an estimate joins in one. chosen
-LOG_FLOOR = law_errors.CUT_OFF  # of psi above which a contour is smoothed. derived
 DIFFERENT = 8.0  # releases from which on a contour takes longer than a grid. measured
 _COMPOSED = 64.0 * ULP  # rounding of a cumulant. derived: some products
 # Depths of laws that drop a probability far below delta; with the last, nothing. measured: a cut
@@ -61,6 +75,24 @@ NOTHING = -1e30
 LEAST_LOSS = 1e-300
 # Relative difference of a loss within one atom. chosen: far above rounding
 _ATOM = 1e-9
+# Heights at which both rules are compared, in units of the end. chosen
+CHECKED = np.unique(np.append(2.0 ** np.arange(-10.0, 0.0), np.arange(5.0, 17.0) / 16.0))
+# Radians between neighbouring nodes at which a panel's integral has no digit left. derived: the
+# error of 16 nodes for e^(i x) grows like the 32nd power of the turn.
+_TURN = 3.6
+# Radians between neighbouring nodes up to which a smoothed contour extends. chosen: (2.7 / 3.6)^32
+# is 1e-4
+_RESOLVED = 2.7
+# Mass of a node that can turn further. chosen: the error is at most this mass
+_LEAST_ERROR = 1e-9
+# log of the truncation error over delta, where psi falls without smoothing. chosen: 5e-12
+CUT_OFF = -26.0
+# Heights at which the bound is evaluated, over the furthest end. chosen: 3 decades below
+HEIGHTS = 1.25 ** np.arange(-31.0, 20.0)
+# Caps on the tilted density, in units of one over its deviation. chosen
+_CAPS = 2.0 ** np.arange(-6.0, 13.0)
+# Factor on the total variation for changes between nodes. chosen: 16 nodes a panel show 99 % of it
+_BETWEEN = 1.05
 
 
 class Cut(NamedTuple):
@@ -69,6 +101,13 @@ class Cut(NamedTuple):
     log_kept: Reals  # (nodes, phases, lanes)
     check_kept: Reals  # at the nodes of the second rule
     log_dropped: Reals  # log of the probability that some loss is dropped (lanes,)
+
+
+class ByHeight(NamedTuple):
+    """Errors of phi up to each of the heights `CHECKED`, and per unit of height."""
+
+    quadrature: Reals  # (heights, phases, lanes)
+    slope: Reals  # (phases, lanes)
 
 
 class Laws(NamedTuple):
@@ -97,7 +136,6 @@ class Laws(NamedTuple):
     sign = 1.0
     composed_error = _COMPOSED  # of a cumulant, beyond psi's
     relative_error = 0.0
-    phi_error = law_errors.phi_error
 
     @property
     def parameters(self) -> tuple[Reals, ...]:
@@ -198,8 +236,33 @@ class Laws(NamedTuple):
         nodes, power = self.on_axis(stage, frozen.place), self.power(frozen.tilt)
         psi = self.psi(frozen.place, nodes, power, sums(nodes, power))
         error = xp.sum(xp.where(self.number == 0, 0.0, self.number * psi.error), 0)
-        found = law_errors.parts(self, stage, frozen, line, logs)
-        return found._replace(of_scale=error + _COMPOSED)
+        weight, offset = line.weight[0], line.loss[0]
+        is_spread = xp.isfinite(self.log_density)
+        gap = xp.where(is_spread, xp.abs(xp.diff(self.loss, axis=0, append=self.loss[-1:])), 0.0)
+        end, smoothed, truncation = _ended(self, stage, frozen, line, logs, gap)
+        check = self.check_on(frozen.place)
+        psi = log_psi(check, power)
+        other = xp.exp(check.log_weight + frozen.tilt * check.loss - psi)
+
+        def at_height(share: Reals) -> Pair:
+            t = share * end
+            first, second = _sum(weight, offset, t), _sum(other, check.loss - line.mean, t)
+            unresolved = 2.0 * xp.sum(weight * xp.minimum((gap * (t / _TURN)) ** 32, 1.0), 0)
+            return xp.hypot(first[0] - second[0], first[1] - second[1]), unresolved
+
+        gaps, unresolved = lax.map(at_height, xp.asarray(CHECKED))
+        by_height = ByHeight(lax.cummax(gaps) + unresolved, xp.sum(weight * self.rounding, 0))
+        of_phi = self.mass_gap + 4.0 * ULP
+        return LawErrors(of_phi, by_height, truncation, error + _COMPOSED, end, smoothed)
+
+    def phi_error(self, by_height: Any, frozen: FrozenContour, t: Reals) -> Reals:
+        """Error of phi at heights (points, 1, lanes)."""
+        ends = xp.asarray(CHECKED)[:, None] * frozen.end
+        index = xp.sum(ends[:, None] < t[:, 0][None], 0)  # (points, lanes)
+        index = xp.minimum(index, len(CHECKED) - 1)[:, None]
+        shape = index.shape[0], by_height.slope.shape[0], index.shape[2]
+        found = xp.take_along_axis(by_height.quadrature, xp.broadcast_to(index, shape), 0)
+        return found + by_height.slope * t
 
     def lost(self, stage: Stage, plan: Plan, place: Any, log_psi: Reals) -> tuple[Reals, Reals]:
         """Losses that are dropped, or lie at no node."""
@@ -260,7 +323,7 @@ def are_coarse(batch: Batch) -> Any:
     is_spread = np.any(~is_atom & (table.law.log_mass > -np.inf), axis=(-2, -1))
     number = np.sum(table.number, axis=-1)
     differ = (table.used >= DIFFERENT) & (number < 2.0 * table.used)
-    return differ & (log_floor > LOG_FLOOR) & is_spread
+    return differ & (log_floor > CUT_OFF) & is_spread
 
 
 def _to_products(x: Reals, fill: float | None = None) -> Reals:
@@ -326,3 +389,78 @@ def _loss_at(loss: Reals, log_beyond: Reals, depth: Reals) -> Reals:
     last = loss.shape[0] - 1
     found = xp.take_along_axis(loss, xp.minimum(index, last), 0)
     return xp.where(index <= last, found, xp.inf)[0]
+
+
+def _sum(weight: Reals, loss: Reals, t: Reals) -> Pair:
+    """sum w (e^(i t l) - 1)."""
+    half = xp.sin(0.5 * t * loss)
+    return -2.0 * xp.sum(weight * half * half, 0), xp.sum(weight * xp.sin(t * loss), 0)
+
+
+def _ended(
+    laws: Any, stage: Stage, frozen: FrozenContour, line: LineNodes, logs: Pair, gap: Reals
+) -> tuple[Reals, Reals, Reals]:
+    """The end of the contour, the variance of the smoothing, and the truncation error.
+
+    With x = log(T / theta) + 2, the truncation error is less than the smoothing error of a variance
+    2 x / T^2.
+    """
+    (log_psi, log_scale), weight, offset = logs, line.weight[0], line.loss[0]
+    longest = frozen.step * (stage.points * frozen.blocks - 0.5)
+    ends = longest * xp.asarray(HEIGHTS)[:, None]
+    log_density = laws.log_density + (frozen.tilt * (offset + line.mean) - log_psi)
+    fall = log_fall(weight, offset, log_density + frozen.place.log_kept, ends)
+    # log of bounds on |M(theta + it)| / M(theta) for all t from each end on.
+    falls = xp.sum(xp.where(laws.number == 0, 0.0, laws.number * fall), 1)
+    log_tails = lax.cummax(falls - 0.5 * laws.variance * ends**2, reverse=True)
+    # Up to this height phases of neighbouring nodes differ by `_RESOLVED` at most.
+    largest = xp.max(xp.where(laws.number * weight > _LEAST_ERROR, gap, 0.0), (0, 1))
+    resolved = xp.where(largest > 0, _RESOLVED / xp.where(largest > 0, largest, 1.0), xp.inf)
+    is_below = (log_scale + log_tails - xp.log(xp.pi * ends) <= CUT_OFF) & (ends <= longest)
+    last = xp.maximum(xp.sum(ends <= xp.minimum(longest, resolved), 0) - 1, 0)
+    has_fallen = xp.any(is_below, 0)
+    k = xp.where(has_fallen, xp.argmax(is_below, 0), last)[None]
+    end, tail = (xp.take_along_axis(x, k, 0)[0] for x in (ends, log_tails))
+    missing = xp.maximum(xp.log1p(end / frozen.tilt) + 2.0 + tail, 0.0)
+    smoothed = xp.where(has_fallen | xp.isnan(missing), 0.0, 2.0 * missing / end**2)
+    cut_off = xp.where(ends >= end, log_tails - 0.5 * smoothed * ends**2, -xp.inf)
+    # Halfway between two points, so that the points beyond sum to less than the integral.
+    end = frozen.step * (xp.floor(end / frozen.step) + 0.5)
+    return end, smoothed, xp.exp(xp.max(cut_off, 0)) / (xp.pi * end)
+
+
+def log_fall(weight: Reals, offset: Reals, log_density: Reals, heights: Reals) -> Reals:
+    """log of bounds on |phi| (heights, phases, lanes) for all t from each height to the next.
+
+    `weight` and `log_density` are the tilted law's at the nodes, `offset` losses less their mean.
+    """
+    following = xp.concatenate([heights[1:], xp.full_like(heights[:1], xp.inf)])
+
+    def by_moments(at: tuple[Reals, Reals]) -> Reals:
+        height, next_ = at
+        near = xp.where(xp.abs(offset) <= 0.5 * xp.pi / next_, weight, 0.0)
+        m0, m1 = xp.sum(near, 0), xp.sum(near * offset, 0)
+        m2 = xp.sum(near * offset**2, 0)
+        square = 1.0 - (2.0 * height / xp.pi) ** 2 * xp.maximum(m0 * m2 - m1**2, 0.0)
+        return 0.5 * xp.log(xp.clip(square, 1e-300, 1.0))
+
+    moments = lax.map(by_moments, (heights, following))
+    variation = _atoms_and_variation(weight, offset, log_density, heights)
+    return xp.minimum(xp.minimum(moments, xp.log(variation)), 0.0)
+
+
+def _atoms_and_variation(weight: Reals, offset: Reals, log_density: Reals, heights: Reals) -> Reals:
+    """The least A_c + V_c / t over the caps c."""
+    spread = xp.sqrt(xp.sum(weight * offset**2, 0))
+    log_scale = xp.where(spread > 0, xp.log(spread), 0.0)
+    # The tilted density in units of one over the deviation.
+    density = xp.where(weight > 0, xp.exp(log_density + log_scale), 0.0)
+
+    at_heights = spread * heights[:, None]
+    best = xp.full_like(at_heights, xp.inf)
+    for cap in _CAPS:
+        above = xp.sum(xp.where(density > cap, (1.0 - cap / density) * weight, 0.0), 0)
+        below = xp.pad(xp.minimum(density, cap), ((1, 1), (0, 0), (0, 0)))
+        variation = _BETWEEN * xp.sum(xp.abs(xp.diff(below, axis=0)), 0)
+        best = xp.minimum(best, above + variation / at_heights)
+    return xp.where(spread > 0, best, 1.0)

@@ -19,7 +19,8 @@ epsilon: it is at least the sum of the releases' own delta(epsilon), less r^2 / 
 P[L > epsilon] <= delta(epsilon - a) / (1 - e^-a). None rare is another lower bound.
 
 Error: the bracket, .1 nats of log delta where one rare loss decides. Stated errors of the profiles,
-rounding, and the difference of a law's two rules are in it. Chosen by `engines`.
+rounding, and the difference of a law's two rules are in it. Chosen by `engines` for log delta,
+which `evaluate` inverts where an epsilon stays wide.
 """
 
 from __future__ import annotations
@@ -33,17 +34,15 @@ import numpy as np
 from jaxdp._core.namespace import logsumexp, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy, log1m
-from jaxdp.accountant import inverse
 from jaxdp.accountant.batch import Batch
 from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour.engine import OF_LAWS, Lanes, at_once, lanes_last
 from jaxdp.accountant.contour.laws import Laws, cut, laws_of, uncut
 from jaxdp.accountant.contour.nodes import Bounds, by_tilts, chernoff_of, log_least_delta, sums
-from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.profile import bounds_of
 from jaxdp.accountant.runner import by_lanes
-from jaxdp.accountant.steps import Engine, LogBounds, Question
+from jaxdp.accountant.steps import Engine, LogBounds
 
 # Tilts tried. chosen: a neighbour of the best one costs 1 % of an exponent
 _TILTS = np.exp(np.arange(-8.0, 16.0, 0.25))[:, None]
@@ -53,7 +52,6 @@ _SHARES = 2.0 ** -np.arange(12.0)[:, None]
 # Nats below twice delta of two rare losses at most. measured: a smooth cut drops less than it may
 _BELOW = 2.0
 _FAR = 8.0  # nats of the last cell below delta. measured: a lower cut leaves a lighter body
-_MOST = 1e12  # largest epsilon tried. chosen
 # Of a sum of cells, relative. derived: 4 ulp each, and 700 of a logarithm
 _ROUNDED = 4096.0 * ULP
 _LEAST = 1e-300  # of a sum in its unit. derived: a sum that underflows is not 0
@@ -68,9 +66,8 @@ class _Parts(NamedTuple):
     log_rare: Reals  # log p (lanes,)
 
 
-def engine(question: Question) -> Engine:
-    """The bounds for a question."""
-    answer = _log_delta if question == "log delta" else _epsilon
+def engine() -> Engine:
+    """The bounds on log delta."""
 
     def arrays(batch: Batch, known: LogBounds) -> tuple[Terms, Lanes]:
         # Gaussians that are not sampled have no rare loss: they are part of every sum.
@@ -80,7 +77,7 @@ def engine(question: Question) -> Engine:
     def solve(lanes: tuple[Terms, Lanes], _: Any) -> LogBounds:
         terms, of = lanes
         with jax.numpy_rank_promotion("allow"):
-            return answer(terms, of._replace(rows=lanes_last(of.rows)))
+            return _log_delta(terms, of._replace(rows=lanes_last(of.rows)))
 
     def most(lanes: tuple[Terms, Lanes]) -> int:
         return at_once(OF_LAWS, lanes[1].rows.nodes(OF_LAWS))
@@ -101,20 +98,6 @@ def _log_delta(terms: Terms, lanes: Lanes) -> LogBounds:
     none = xp.fmin(body.upper + laws.log_finite, log_least_delta(parts.whole, epsilon)[0])
     found = _upper(terms, parts, least, epsilon, none)
     return LogBounds(xp.fmax(first, body.lower + laws.log_finite), xp.fmin(found, least))
-
-
-def _epsilon(terms: Terms, lanes: Lanes) -> LogBounds:
-    """Bounds on the least epsilon at each delta."""
-    laws: Any = lanes.rows
-    goal = xp.log(lanes.value)
-    parts = _parts(laws, goal)
-    most = xp.where(lanes.known.upper < xp.inf, lanes.known.upper, _MOST)
-
-    def read(epsilon: Reals) -> Reading:
-        found = _upper(terms, parts, goal, epsilon, log_least_delta(parts.whole, epsilon)[0])
-        return Reading(_lower(terms, epsilon), found, xp.full_like(goal, xp.nan))
-
-    return inverse.epsilon_bounds(read, goal, 0.5 * most, most)
 
 
 def _parts(laws: Laws, log_delta: Reals) -> _Parts:

@@ -15,7 +15,7 @@ from flint import acb, arb
 
 import jaxdp as dp
 from jaxdp._core.namespace import kernel
-from jaxdp.accountant.contour import curve, law_errors, terms
+from jaxdp.accountant.contour import curve, laws, terms
 from jaxdp.proof import balls, statement
 
 GAUSSIAN = dp.Gaussian(1.5)
@@ -224,7 +224,7 @@ def test_two_rules_that_fail_alike_are_seen(monkeypatch):
 
 def test_a_sum_that_ends_too_soon_is_seen(monkeypatch):
     loss, contour = quick("sampled laplace", monkeypatch)
-    whole = law_errors.log_fall
-    monkeypatch.setattr(law_errors, "log_fall", lambda *a: 4.0 * whole(*a))
+    whole = laws.log_fall
+    monkeypatch.setattr(laws, "log_fall", lambda *a: 4.0 * whole(*a))
     with pytest.raises(AssertionError, match="truncation"):
         check(loss, contour)
