@@ -172,7 +172,7 @@ def main() -> None:
             "groups": len(plan.sizes),
             "parameters": sum(plan.sizes),
             "noise_multiplier": float(plan.noise_multiplier),
-            "total_variance": float(plan.total_variance),
+            "total_variance": float(np.sum(np.array(plan.sizes) * plan.scales**2)),
             "seconds_a_step_compilation_included": (time.perf_counter() - began) / steps,
         }
         if not options.synthetic:

@@ -101,18 +101,3 @@ def taking_turns(training: Training, bands: int, noise: str) -> Training:
     turns = Poisson(min(rate, 1.0), bands)
     phase = Phase(phase.noise_multiplier, sampling=turns, steps=phase.steps)
     return training._replace(phases=(phase,))
-
-
-def prefix_error(column: tuple[float, ...], steps: int) -> float:
-    """Root mean square over the steps of the noise in the sum of all steps so far.
-
-    |A C^-1|_F / sqrt(steps), A the lower triangular matrix of ones. Entry (t, s) of A C^-1 depends
-    on t - s alone: it is a sum of the first column of C^-1.
-    """
-    inverse = np.zeros(steps)
-    inverse[0] = 1.0
-    for t in range(1, steps):
-        lags = np.arange(1, min(t + 1, len(column)))
-        inverse[t] = -np.take(column, lags) @ inverse[t - lags]
-    squares = np.cumsum(inverse) ** 2 @ np.arange(steps, 0, -1)
-    return float(np.sqrt(squares / steps))

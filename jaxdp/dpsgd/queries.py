@@ -24,11 +24,10 @@ from jaxdp.design.calibrate import (
     straightened,
 )
 from jaxdp.dpsgd.arguments import target_delta, with_names
-from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
+from jaxdp.dpsgd.phase import Phase, Schedule, training_of
 from jaxdp.guarantee.base import Budget, excess_log_delta
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.noise.gaussian import log_delta_of_ratio
-from jaxdp.risk import Advantage, Rate
 
 # Largest number of steps, if no number exceeds the budget. chosen: no training is longer
 _MOST_STEPS = 2.0**30
@@ -99,21 +98,12 @@ def delta(
 @with_names
 @in_float64
 def noise_multiplier(
-    epsilon: ArrayLike | None = None,
-    delta: ArrayLike = 1e-6,
-    *,
-    advantage: ArrayLike | None = None,
-    tpr: ArrayLike | None = None,
-    fpr: ArrayLike | None = None,
-    **schedule: Unpack[Schedule],
+    epsilon: ArrayLike, delta: ArrayLike = 1e-6, **schedule: Unpack[Schedule]
 ) -> Reals:
-    """The least noise multiplier of DP-SGD that satisfies a budget or a risk, rounded up.
+    """The least noise multiplier of DP-SGD that satisfies a budget, rounded up.
 
     Args:
         epsilon, delta: the budget of the whole training, epsilon in nats.
-        advantage: in place of epsilon and delta, the largest advantage of a membership test: see
-            `risk.Advantage`.
-        tpr, fpr: or its largest true-positive rate at a false-positive rate: see `risk.Rate`.
         schedule: as in `epsilon`; phases with their noise multipliers.
 
     Returns:
@@ -127,27 +117,10 @@ def noise_multiplier(
     >>> least = dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, sampling_prob=0.01, steps=1000)
     >>> print(f"{least:.6f}")
     1.562666
-    >>> least = dp.dpsgd.noise_multiplier(advantage=0.1, sampling_prob=0.01, steps=1000)
-    >>> print(f"{least:.4f}")
-    1.4224
     """
     training = training_of(1.0 if schedule.get("phases") is None else None, schedule)
-    given = (x is not None for x in (epsilon, advantage, fpr if tpr is None else tpr))
-    if sum(given) != 1 or (tpr is None) != (fpr is None):
-        raise ValueError(
-            "noise_multiplier takes one of epsilon (and delta), advantage, or tpr and fpr"
-        )
-    if epsilon is not None:
-        return _noise_multiplier(training, Budget(epsilon, target_delta(delta)))
-    if tpr is None or fpr is None:
-        assert advantage is not None
-        target = Advantage(advantage)
-    else:
-        target = Rate(tpr, fpr)
-    return target.solved(lambda budget: _noise_multiplier(training, budget))
+    budget = Budget(epsilon, target_delta(delta))
 
-
-def _noise_multiplier(training: Training, budget: Budget) -> Reals:
     def loss(factor: Reals, phases: tuple[Phase, ...]) -> PrivacyLoss:
         return training._replace(phases=phases).scaled(factor).privacy_loss
 

@@ -93,7 +93,7 @@ def train(
     (2,)
     """
     _check_order(loss, plan, optimizer)
-    _require_host(params, data, key)
+    require_outside_traces("train", ONE_KEY)
     require_parameters("params", params, plan)
     key = None if key is None else checked_key(key)
     part = None if part is None else checks.positive_integer("part", part)
@@ -185,16 +185,6 @@ def _check_order(loss: Any, plan: Any, optimizer: Any) -> None:
                 f"{name} must be {kind}, got {type(value).__name__}: the order is "
                 "train(loss, params, data, plan, optimizer, key)"
             )
-
-
-def _require_host(*trees: Any) -> None:
-    """Raise `ValueError` inside a trace, which would share one key's noise across a batch."""
-    require_outside_traces("train", ONE_KEY)
-    if not checks.all_concrete(*trees):
-        raise ValueError(
-            "train must be called outside of jit, vmap and the like, as its steps run on the host: "
-            "call it once for each data set, with a key of its own"
-        )
 
 
 def _part_sum(loss: Callable[[Any, Any], jax.Array], plan: Plan) -> Any:

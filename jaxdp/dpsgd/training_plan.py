@@ -23,7 +23,7 @@ from jaxdp.design.families import CONTINUOUS as FAMILIES
 from jaxdp.design.families import MEMBERS, norm_of, scaled
 from jaxdp.dpsgd.adaptive_clipping import checked_quantile, count_scale, gradient_factor
 from jaxdp.dpsgd.arguments import with_names
-from jaxdp.dpsgd.correlated_noise import coefficients, prefix_error, taking_turns
+from jaxdp.dpsgd.correlated_noise import coefficients, taking_turns
 from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
 from jaxdp.dpsgd.queries import expected_factor, needs_no_noise
 from jaxdp.dpsgd.statement import Statement, statement_of
@@ -93,26 +93,12 @@ class Plan:
         """Norm of a column of the matrix of correlated noise, 1 without it; rounded up."""
         return float(round_up(xp.asarray(sum(c**2 for c in self.column) ** 0.5), 4))
 
-    @property
-    def prefix_error(self) -> Reals:
-        """Root mean square over the steps of the noise in sums of gradients, in clipping norms.
-
-        Of the sum of all steps so far, which a descent with a fixed rate adds up. Compare the
-        numbers of bands at the same guarantee.
-        """
-        return self.noise_multiplier * self.column_norm * prefix_error(self.column, self.steps)
-
     def at(self, clips: Vector | tuple[()]) -> Plan:
         """The plan with other thresholds and scales in proportion; with () itself."""
         if isinstance(clips, tuple):
             return self
         scales = round_up(self.scales * (clips / self.clips), 8)
         return dataclasses.replace(self, clips=clips, scales=scales)
-
-    @property
-    def total_variance(self) -> Reals:
-        """Total variance of the noise on all entries of a sum."""
-        return scaled(self.family, 1.0).variance() * xp.sum(xp.array(self.sizes) * self.scales**2)
 
     def statement(self, delta: ArrayLike | None = None) -> Statement:
         """The privacy statement of all steps at `delta`, the plan's own by default.

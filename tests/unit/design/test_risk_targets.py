@@ -8,8 +8,6 @@ from scipy.stats import norm
 import jaxdp as dp
 from jaxdp.risk import Advantage, Rate
 
-TRAINING = {"sampling_prob": 0.01, "steps": 1000}
-
 
 def gaussian(scale):
     return dp.Mechanism(dp.Gaussian(scale), 1.0)
@@ -44,13 +42,11 @@ def test_largest_sensitivity_for_a_rate():
     assert exact * (1 - 1e-6) <= float(largest) <= exact * (1 + 1e-12)
 
 
-def test_noise_multiplier_of_a_training_keeps_the_risk_and_no_less_would():
-    by_advantage = dp.dpsgd.noise_multiplier(advantage=0.1, **TRAINING)
+def test_noise_of_a_training_keeps_the_risk_and_no_less_would():
+    by_advantage = dp.calibrate(training, Advantage(0.1))
     assert 0.1 * (1 - 1e-6) <= float(dp.risk.advantage(training(by_advantage))) <= 0.1 * (1 + 1e-9)
-    by_rate = dp.dpsgd.noise_multiplier(tpr=0.05, fpr=0.01, **TRAINING)
-    assert (
-        0.05 * (1 - 1e-5) <= float(dp.risk.tpr_at_fpr(training(by_rate), 0.01)) <= 0.05 * (1 + 1e-9)
-    )
+    found = float(dp.risk.tpr_at_fpr(training(dp.calibrate(training, Rate(0.05, 0.01))), 0.01))
+    assert 0.05 * (1 - 1e-5) <= found <= 0.05 * (1 + 1e-9)
 
 
 @pytest.mark.long
@@ -67,6 +63,3 @@ def test_bad_targets_are_refused():
             Rate(tpr, fpr)
     with pytest.raises(ValueError, match="advantage must"):
         Advantage(1.5)
-    for target in ({}, {"epsilon": 1.0, "advantage": 0.1}, {"tpr": 0.1}):
-        with pytest.raises(ValueError, match="noise_multiplier takes one of"):
-            dp.dpsgd.noise_multiplier(**target, **TRAINING)

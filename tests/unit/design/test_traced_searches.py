@@ -18,7 +18,6 @@ LONG = {
     "phases": lambda e: dp.dpsgd.noise_multiplier(
         e, 1e-6, phases=[dp.dpsgd.Phase(1.0, **TRAINING), dp.dpsgd.Phase(2.0, **TRAINING)]
     ),
-    "advantage": lambda e: dp.dpsgd.noise_multiplier(advantage=0.1 * e, **TRAINING),
     "whole": lambda e: dp.allocate("discrete_gaussian", [1.0, 3.0], (e, 1e-6)),
     "flipped_huber": lambda e: dp.fit_noise("flipped_huber", (e, 1e-6), 1.0).variance(),
     "flipped_hubers": lambda e: dp.fit_noise("flipped_huber", (e, 1e-6), 1.0, 4).variance(),
