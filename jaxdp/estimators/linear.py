@@ -71,6 +71,7 @@ class LinearModel(DPEstimator):
     coef_interval_: np.ndarray | None = dataclasses.field(init=False)
     intercept_interval_: np.ndarray | None = dataclasses.field(init=False)
     _units: Units = dataclasses.field(init=False)
+    _level: GDP | Budget = dataclasses.field(init=False)  # of the whole fit, for the defaults
 
     def _kinds(self) -> dict[str, Any]:
         return {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}
@@ -118,6 +119,7 @@ class LinearModel(DPEstimator):
             raise ValueError(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
         count, width = given.features.shape
         mu = float(largest_gdp(budget).mu) if self._is_gaussian() else np.nan
+        self._level = GDP(mu) if self._is_gaussian() else budget
         mu_n = count * mu * 2.0 / shift_factor(self.relation)
         solver, reason = self._chosen(solver, loss, mu_n, width, given)
         deviations = DEVIATIONS
@@ -268,7 +270,7 @@ class LinearModel(DPEstimator):
             found = _NOISELESS_PASSES if passes is None else passes
             return coordinate_descent.noiseless_plan(curvature, passes=found)
         size, scale = curvature.size, float(records.units.target_scale[0])
-        known = (budget, curvature, count, self.relation)
+        known = (self._level, curvature, count, self.relation)
         if self.solver_ == "greedy":
             chosen = coordinate_descent.greedy_defaults(*known, target_scale=scale)
             warn_of_few(chosen.updates, chosen.rate)

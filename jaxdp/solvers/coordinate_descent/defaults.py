@@ -19,7 +19,7 @@ from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.types import ArrayLike
 from jaxdp.guarantee.base import Budget
 from jaxdp.guarantee.conversions import largest_laplace_ratio
-from jaxdp.guarantee.gaussian_dp import largest_gdp
+from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.solvers.coordinate_descent.greedy import SELECTION_SHARE
 from jaxdp.solvers.coordinate_descent.plan import Schedule
 
@@ -64,7 +64,7 @@ class GreedyDefaults(NamedTuple):
 
 @in_float64
 def defaults(
-    budget: Budget,
+    budget: Budget | GDP,
     curvature: ArrayLike,
     records: int,
     relation: str,
@@ -76,8 +76,8 @@ def defaults(
     """Thresholds, passes and steps of coordinate descent for a budget, from public numbers.
 
     Args:
-        budget: of the whole run; a pure one counts as mu = epsilon / sqrt(2 p): one pass of Laplace
-            noise.
+        budget: of the whole run, or its `largest_gdp`; a pure one counts as mu = epsilon /
+            sqrt(2 p): one pass of Laplace noise.
         curvature: M_j, (p,), public.
         records: n, public.
         relation: "replace_one" or "add_remove".
@@ -114,7 +114,7 @@ def defaults(
 
 
 def greedy_defaults(
-    budget: Budget,
+    budget: Budget | GDP,
     curvature: ArrayLike,
     records: int,
     relation: str,
@@ -144,9 +144,13 @@ def greedy_defaults(
     return GreedyDefaults(clip, min(max(int(rate), 1), _MOST_UPDATES), rate)
 
 
-def _records_mu(budget: Budget, coordinates: int, records: int, relation: str) -> float:
+def _records_mu(budget: Budget | GDP, coordinates: int, records: int, relation: str) -> float:
     """n mu of replaced records; twice that of added or removed ones, whose sums move by half."""
     checks.one_of("relation", relation, SOLVER_RELATIONS)
-    pure = largest_laplace_ratio(budget) / xp.sqrt(2.0 * coordinates)
-    mu = float(xp.where(budget.delta > 0, largest_gdp(budget).mu, pure))
-    return records * mu * 2.0 / shift_factor(relation)
+    if isinstance(budget, GDP):
+        mu = budget.mu
+    elif budget.delta > 0:
+        mu = largest_gdp(budget).mu
+    else:
+        mu = largest_laplace_ratio(budget) / math.sqrt(2.0 * coordinates)
+    return records * float(mu) * 2.0 / shift_factor(relation)
