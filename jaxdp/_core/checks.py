@@ -57,6 +57,8 @@ def records_of_tree(name: str, tree: Any) -> int:
 
 # The least normal double: XLA on a CPU takes what is smaller, and not 0, for 0.
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
+# The largest count of releases, of which infinitely many have no law.
+LARGEST = float(np.finfo(np.float64).max)
 
 
 def require_float64(dtype: Any = None, of: str = "") -> None:

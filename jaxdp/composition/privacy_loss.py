@@ -308,7 +308,7 @@ class PrivacyLoss(Saved):
         return self.__rmul__(count)
 
     def __rmul__(self, count: ArrayLike) -> PrivacyLoss:
-        times = checks.whole("count", count)[..., None]
+        times = checks.whole("count", count, upper=checks.LARGEST)[..., None]
         return PrivacyLoss(tuple(t.repeated(times) for t in self.terms), self.relation)
 
 

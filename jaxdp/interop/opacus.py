@@ -80,7 +80,7 @@ def history_entry(name: str, entry: Any) -> tuple[float, float | Scheme, int]:
     if not isinstance(entry, Sequence) or isinstance(entry, str) or len(entry) != 3:
         raise ValueError(f"{name} must be (noise_multiplier, sample_rate, steps), got {entry!r}")
     scale, sampling, steps = entry
-    count = int(checks.whole(f"{name} steps".strip(), steps))
+    count = int(checks.whole(f"{name} steps".strip(), steps, upper=checks.LARGEST))
     name_of_scale = f"{name} noise_multiplier".strip()
     if isinstance(sampling, Scheme):
         return float(checks.positive(name_of_scale, scale)), sampling, count

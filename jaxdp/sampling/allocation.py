@@ -146,7 +146,7 @@ class BallsInBins(Scheme):
 
     def __init__(self, steps: int, epochs: ArrayLike):
         steps = checks.positive_integer("steps", steps)
-        assign(self, epochs=checks.whole("epochs", epochs, 1.0), steps=steps)
+        assign(self, epochs=checks.whole("epochs", epochs, 1.0, checks.LARGEST), steps=steps)
 
     @classmethod
     def of(cls, training: TrainingSizes) -> tuple[Scheme, Reals]:
@@ -217,7 +217,7 @@ def _bins_and_epochs(training: TrainingSizes) -> tuple[int, Reals]:
         )
     bins = math.ceil(1.0 / float(np.asarray(rate).item()) * (1.0 - 1e-9))
     if training.epochs is not None:
-        return bins, checks.whole("epochs", training.epochs, 1.0)
+        return bins, checks.whole("epochs", training.epochs, 1.0, checks.LARGEST)
     assert training.steps is not None
     return bins, xp.maximum(_epochs(training.steps, bins), 1.0)
 

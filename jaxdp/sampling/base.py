@@ -74,7 +74,7 @@ class TrainingSizes(NamedTuple):
             records = checks.whole("dataset_size", dataset_size, 1.0)
             batch = checks.positive("batch_size", batch_size)
             rate = checks.probability("batch_size / dataset_size", batch / records)
-        count = None if steps is None else checks.whole("steps", steps)
+        count = None if steps is None else checks.whole("steps", steps, upper=checks.LARGEST)
         return cls(rate, dataset_size, batch_size, batch_size_limit, epochs, count)
 
     def step_count(self) -> Reals:

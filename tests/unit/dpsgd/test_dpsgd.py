@@ -103,6 +103,7 @@ def test_curve():
         ({"dataset_size": 10, "batch_size": 0, "steps": 1}, "batch_size must lie"),
         ({"sampling_prob": 0.1, "steps": 1.5}, "steps must be whole"),
         ({"sampling_prob": 0.1, "epochs": -1}, "epochs must lie"),
+        ({"sampling_prob": 0.1, "steps": np.inf}, "steps must lie"),
         ({"sampling_prob": 0.0, "epochs": 1}, "sampling_prob must be above 0"),
         ({**SHORT, "noise_multiplier": 0.0}, "noise_multiplier must lie"),
         ({**SHORT, "delta": 1.5}, "delta must lie"),
