@@ -39,14 +39,13 @@ KEY = jax.random.key(20261126)
 
 
 def training(name: str, key: jax.Array) -> dict[str, Any]:
-    """A training in one run, by both bounds."""
+    """A training in one run."""
     start = time.process_time()
     known = TRAININGS[name]
     found = one_run(key, **known)
     return {
         "claimed": figures(found.claimed),
         "lower": figures(found.epsilon_lower),
-        "lower_binomial": figures(found.epsilon_lower_binomial),
         "mu_lower": figures(found.mu_lower),
         "delta": found.delta,
         "correct": found.correct,

@@ -9,15 +9,14 @@ wrong, so that for every set T of numbers
 With T = {i, ..., G}, for i from c down, this bounds the mass of all p_t from below in terms of P(c
 or more are right); if the bound exceeds 1, that probability is too small for the claim. There is no
 composition over the canaries. Source: Mahloujifar, Melis & Chaudhuri, Auditing f-differential
-privacy in one run, ICML 2025. For (epsilon, delta) alone the number of right guesses is about below
-a binomial: Steinke, Nasr & Jagielski, Privacy auditing with one (1) training run, NeurIPS 2023,
-appendix D.
+privacy in one run, ICML 2025.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -53,16 +52,14 @@ class OneRunAudit(NamedTuple):
     """Result of an audit in one run.
 
     epsilon_lower, mu_lower: the least epsilon at `delta`, and the least mu of GDP, that are not
-    refuted as f-DP. epsilon_lower_binomial: the same by the simpler bound on (epsilon, delta).
-    Each is below the true one with probability `confidence`, which is one less the rate of false
-    alarms. claimed: the epsilon that was promised at `delta`. is_refuted: True if the claim's
-    trade-off function is refuted, None without a claim. correct: right guesses, of `guesses` at
-    `canaries`.
+    refuted as f-DP. Each is below the true one with probability `confidence`, which is one less the
+    rate of false alarms. claimed: the epsilon that was promised at `delta`. is_refuted: True if the
+    claim's trade-off function is refuted, None without a claim. correct: right guesses, of
+    `guesses` at `canaries`.
     """
 
     epsilon_lower: float
     mu_lower: float
-    epsilon_lower_binomial: float
     delta: float
     confidence: float
     claimed: float
@@ -127,11 +124,11 @@ def one_run(
     terms = terms_of(claim, delta, confidence)
     curve = _curve_of(claim, terms) if terms.has_claim else None
     included = _coins(keys[0], canaries) if known is None else known
-    correct = _correct(_scores(training, included, keys[1]), included, count)
-    counts = correct, count, canaries
-    chances = (*counts, 1.0 - terms.confidence)
-    refuted = None if curve is None else is_refuted(curve, *chances)
-    return OneRunAudit(*_bounds(terms.delta, *chances), *terms[:3], refuted, *counts)
+    counts = _correct(_scores(training, included, keys[1]), included, count), count, canaries
+    refutes = partial(is_refuted, counts=counts, alpha=1.0 - terms.confidence)
+    epsilon = _largest(lambda e: refutes(approximate(e, terms.delta)))
+    mu = _largest(lambda x: refutes(gaussian(x)))
+    return OneRunAudit(epsilon, mu, *terms[:3], None if curve is None else refutes(curve), *counts)
 
 
 def _scores(training: Any, included: np.ndarray, key: Key) -> np.ndarray:
@@ -170,18 +167,6 @@ def _coins(key: jax.Array, count: int) -> np.ndarray:
     return np.array(jax.random.bernoulli(key, 0.5, (count,)))
 
 
-def _bounds(
-    delta: float, correct: int, guesses: int, canaries: int, alpha: float
-) -> tuple[float, float, float]:
-    """Lower bounds on epsilon and on mu by their curves, and on epsilon by the binomial."""
-    counts = correct, guesses, canaries
-    return (
-        _largest(lambda e: is_refuted(approximate(e, delta), *counts, alpha)),
-        _largest(lambda mu: is_refuted(gaussian(mu), *counts, alpha)),
-        _largest(lambda e: binomial_p_value(e, delta, *counts) < alpha),
-    )
-
-
 def _correct(scores: np.ndarray, included: np.ndarray, guesses: int) -> int:
     """Right guesses: the largest scores are taken for included, the smallest for left out."""
     order = np.argsort(scores, kind="stable")
@@ -189,8 +174,9 @@ def _correct(scores: np.ndarray, included: np.ndarray, guesses: int) -> int:
     return int(included[largest].sum() + (~included[smallest]).sum())
 
 
-def is_refuted(curve: Curve, correct: int, guesses: int, canaries: int, alpha: float) -> bool:
-    """True if the number of right guesses has a probability below alpha under f-DP."""
+def is_refuted(curve: Curve, counts: tuple[int, int, int], alpha: float) -> bool:
+    """True if so many right guesses, of guesses at canaries, are less likely than alpha."""
+    correct, guesses, canaries = counts
     p_right, p_wrong = alpha * correct / canaries, alpha * (guesses - correct) / canaries
     p_guess = guesses / canaries * (1.0 + _ROUNDING)
     for count in range(correct - 1, -1, -1):
@@ -230,22 +216,6 @@ def _curve_of(claim: Any, terms: Terms) -> Curve:
         return max(0.0, float(np.max(lines)))
 
     return highest
-
-
-def binomial_p_value(
-    epsilon: float, delta: float, correct: int, guesses: int, canaries: int
-) -> float:
-    """Bound on the probability of `correct` or more right guesses under (epsilon, delta)-DP.
-
-    P(B >= c) + 2 m delta max_i P(c > B >= c - i) / i, B binomial with e^epsilon / (1 + e^epsilon).
-    """
-    special = importlib.import_module("scipy.special")
-    fewer = np.arange(correct, -1, -1)
-    # P(B >= fewer), 1 at 0.
-    tails = special.betainc(np.maximum(fewer, 1), guesses - fewer + 1.0, special.expit(epsilon))
-    tails = np.where(fewer > 0, tails, 1.0)
-    steps = (tails[1:] - tails[0]) / np.arange(1, correct + 1)
-    return float(min(1.0, tails[0] + 2.0 * canaries * delta * max([0.0, *steps])))
 
 
 def _largest(refuted: Callable[[float], bool]) -> float:

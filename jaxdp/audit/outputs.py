@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,51 +83,13 @@ def _rows_of(name: str, outputs: Any) -> np.ndarray:
 
 
 def pair_of(first: Any, second: Any) -> list[np.ndarray]:
-    """Outputs that were made elsewhere: rows of finite numbers, or texts as objects.
-
-    `ValueError` for others, and for the same varying outputs twice.
-    """
-    pair = _texts_of(first, second)
-    pair = pair or [_rows_of(name, x) for name, x in (("first", first), ("second", second))]
+    """Outputs that were made elsewhere, as rows; `ValueError` for the same varying ones twice."""
+    pair = [_rows_of(name, x) for name, x in (("first", first), ("second", second))]
     if np.array_equal(pair[0], pair[1]) and (pair[0] != pair[0][:1]).any():
         raise ValueError(
             "first and second must be outputs on two data sets, got the same outputs twice"
         )
     return pair
-
-
-def _texts_of(first: Any, second: Any) -> list[np.ndarray] | None:
-    """Both as texts; None unless both are texts, and not all are numbers."""
-    pair = [np.asarray(x) for x in (first, second)]
-    if any(x.ndim != 1 or not all(isinstance(text, str) for text in x.tolist()) for x in pair):
-        return None
-    try:
-        _ = [x.astype(float) for x in pair]
-    except ValueError:
-        return [x.astype(object) for x in pair]
-    return None
-
-
-def rows_of_texts(
-    choosing: Sequence[np.ndarray], testing: Sequence[np.ndarray]
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Each text as its place in the order of likelihood ratios in the outputs that choose the test.
-
-    Ratios are smoothed by half an output. Texts that do not occur there are in the middle.
-    """
-    first, second = ({**Counter(x.tolist())} for x in choosing)
-    sizes = [len(x) for x in choosing]
-    ratios = {
-        text: (first.get(text, 0) + 0.5) / sizes[0] / ((second.get(text, 0) + 0.5) / sizes[1])
-        for text in {**first, **second}
-    }
-    places = {text: i for i, text in enumerate(sorted(ratios, key=lambda x: (ratios[x], x)))}
-    middle = 0.5 * (len(places) - 1)
-    made = [
-        [np.array([[float(places.get(text, middle))] for text in x]) for x in half]
-        for half in (choosing, testing)
-    ]
-    return made[0], made[1]
 
 
 def _rows(output: Any, count: int | None) -> np.ndarray:

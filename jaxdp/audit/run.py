@@ -32,7 +32,7 @@ from jaxdp.audit.confidence import (
     require_trials,
     terms_of,
 )
-from jaxdp.audit.outputs import outputs_of, pair_of, require_neighbours, rows_of_texts
+from jaxdp.audit.outputs import outputs_of, pair_of, require_neighbours
 from jaxdp.mechanism import Mechanism
 
 
@@ -133,8 +133,8 @@ def of_outputs(
     """A lower confidence bound on epsilon, from outputs that were made elsewhere.
 
     Args:
-        first, second: outputs on two neighbouring data sets, (trials,) numbers or texts, or
-            (trials, size) rows; each of a run of its own. They can differ in number.
+        first, second: outputs on two neighbouring data sets, (trials,) numbers or (trials,
+            size) rows, for categories one-hot; each of a run of its own. They can differ in number.
         delta, claim, confidence: as in `run`; no claim by default.
         key: of the random half that chooses the test, so that sorted outputs do no harm; None
             takes one from the operating system.
@@ -169,8 +169,6 @@ def of_outputs(
     cut = np.flatnonzero(order < min(sizes))[min(sizes) // 2]
     halves = (order[:cut], order[cut:])
     choosing, testing = ([x[rows[rows < len(x)]] for x in pair] for rows in halves)
-    if pair[0].dtype == object:
-        choosing, testing, low_bits = *rows_of_texts(choosing, testing), False
     return _audit_of(choosing, testing, terms, low_bits)
 
 

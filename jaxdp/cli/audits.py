@@ -1,7 +1,6 @@
 """`jaxdp audit`: an attempt to refute a guarantee, from a file of outputs."""
 
 import dataclasses
-import itertools
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from jaxdp.cli.base import Answer, add_command, library, rounded, wrapped
 from jaxdp.cli.record_files import Dialect, Records, require_names
-from jaxdp.tables.labels import as_double, is_missing, normal
+from jaxdp.tables.labels import ColumnError, as_double, normal
 
 # delta of the test of a claim at every delta. chosen: the column of the table in docs/audit.md that
 # refutes half of the noise most often from 1,000 and 4,000 outputs
@@ -119,7 +118,7 @@ def _claimed(claim: Claim) -> tuple[Any, float]:
 
 
 def _outputs(records: Records, columns: Columns) -> list[np.ndarray]:
-    """The two columns as finite numbers or texts; `ValueError` with the line of another cell."""
+    """The two columns as finite numbers; `ValueError` with the line of another cell."""
     file, names = records.file, [name for name in records.names if name]
     require_names(file, names)
     given = [columns.first, columns.second]
@@ -140,37 +139,21 @@ def _outputs(records: Records, columns: Columns) -> list[np.ndarray]:
             raise ValueError(
                 "--first and --second must be two columns, the outputs on two data sets, got one"
             )
-    cells: list[list[Any]] = [[], []]
+    outputs, before = {name: [np.zeros(0)] for name in wanted}, 0
     with records.located():
         for chunk in records.chunks(wanted, wanted):
-            for column, name in zip(cells, wanted, strict=True):
-                column += chunk[name]
-    are_texts = all(map(_is_text_or_missing, itertools.chain(*cells)))
-    return [_values(x, i, records, are_texts) for i, x in enumerate(cells)]
-
-
-def _is_text_or_missing(cell: Any) -> bool:
-    return is_missing(cell) or (isinstance(cell, str) and math.isnan(as_double(cell)))
-
-
-def _values(cells: list[Any], index: int, records: Records, are_texts: bool) -> np.ndarray:
-    if are_texts:
-        values = np.array(["" if is_missing(cell) else normal(cell) for cell in cells], object)
-        is_good = values != ""
-    else:
-        values = np.fromiter(map(as_double, cells), np.float64, len(cells))
-        is_good = np.isfinite(values)
-    bad = np.flatnonzero(~is_good)
-    if not len(bad):
-        return values
-    where, what = records.place(int(bad[0])), f"the {('first', 'second')[index]} column of outputs"
-    cell = cells[bad[0]]
-    kind = "blank" if is_missing(cell) else "no finite number"
-    words = "texts" if are_texts else "numbers"
-    raise ValueError(
-        f"{what} must be of {words}, and {where} of {records.file} is {kind}: a run that failed "
-        "has an output, too"
-    )
+            for which, name in zip(("first", "second"), wanted, strict=True):
+                values = np.array([*map(as_double, chunk[name])], float)
+                outputs[name].append(values)
+                if not np.isfinite(values).all():
+                    record = before + int(np.argmin(np.isfinite(values))) + 1
+                    raise ColumnError(
+                        f"the {which} column of outputs must be of finite numbers, and record "
+                        f"{record} has none: a run that failed has an output, too",
+                        record,
+                    )
+            before += len(chunk[wanted[0]])
+    return [np.concatenate(parts) for parts in outputs.values()]
 
 
 def _text_of(found: Any, sizes: list[int], claim: Claim) -> str:
