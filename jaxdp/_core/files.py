@@ -137,11 +137,8 @@ def sealed(form: Format, payload: dict[str, Any]) -> str:
     return json.dumps({**body, "digest": sha256_of(canonical(body))}, indent=1)
 
 
-def unsealed(form: Format, text: str, earlier: tuple[int, ...] = ()) -> dict[str, Any]:
-    """The payload of `sealed`, or of a version `earlier` than that.
-
-    Another format or version, and changed text: `ValueError`.
-    """
+def unsealed(form: Format, text: str) -> dict[str, Any]:
+    """The payload of `sealed`. Another format or version, and changed text: `ValueError`."""
     try:
         body = json.loads(text, object_pairs_hook=unique)
     except (RecursionError, ValueError) as error:
@@ -151,7 +148,7 @@ def unsealed(form: Format, text: str, earlier: tuple[int, ...] = ()) -> dict[str
     if not isinstance(body, dict) or body.get("format") != form.name:
         found = body.get("format") if isinstance(body, dict) else body
         raise ValueError(f"format must be {form.name!r}, got {found!r}")
-    if body.get("version") not in (form.version, *earlier):
+    if body.get("version") != form.version:
         raise ValueError(f"version must be {form.version}, got {body.get('version')!r}")
     if body.pop("digest", None) != sha256_of(canonical(body)):
         raise ValueError(f"digest must be that of the rest of the {form.name}: it was changed")

@@ -49,9 +49,8 @@ from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.guarantee.renyi import RDP, ZCDP
 
-# First line of a stored filter, its version before (epsilon, delta) was a kind, and the kinds.
+# First line of a stored filter, and the kinds of its budget.
 _FORMAT = Format("jaxdp-filter", 2)
-_EARLIER = (1,)
 _KINDS = {"PureDP": PureDP, "ZCDP": ZCDP, "RDP": RDP, "GDP": GDP, "Budget": Budget}
 # Shares of delta: of the better of mu and the divergence for the first step, of the other, of basic
 # composition. chosen: mu is 3 % smaller than with all of delta, and a third of delta is left to add
@@ -208,7 +207,7 @@ class Filter(Locked, Saved):
     @classmethod
     def from_json(cls, text: str) -> Filter:
         """Filter from what `to_json` wrote; `ValueError` for other, changed or overspent text."""
-        body = unsealed(_FORMAT, text, _EARLIER)
+        body = unsealed(_FORMAT, text)
         for key in ("kind", "order", "budget", "steps"):
             if not isinstance(body.get(key), str | list):
                 raise ValueError(f"text must hold {key}")

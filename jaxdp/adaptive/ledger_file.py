@@ -30,8 +30,7 @@ from jaxdp._core.precision import require_outside_traces
 from jaxdp.adaptive.costs import Item, Kind
 from jaxdp.adaptive.filter import Filter
 from jaxdp.adaptive.steps import ONE_CHARGE, Step, rows_of, steps_of
-from jaxdp.guarantee.base import Budget, BudgetLike
-from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
+from jaxdp.guarantee.base import BudgetLike
 from jaxdp.proof.files import opened_file, read_bytes
 
 _FORMAT = "jaxdp-ledger"
@@ -47,15 +46,14 @@ _MALFORMED = (
 class Charge:
     """Charge in a ledger.
 
-    name, cost, count: as in `Step`. time: in UTC, as ISO 8601, None in a file of an earlier
-    version. plan_sha256, outputs: the SHA-256 of the plan, if it has one, and of the files that
-    were recorded. receipt: the digest of its line.
+    name, cost, count: as in `Step`. time: in UTC, as ISO 8601. plan_sha256, outputs: the SHA-256 of
+    the plan, if it has one, and of the files that were recorded. receipt: the digest of its line.
     """
 
     name: str
     cost: tuple[float, ...]
     count: int
-    time: str | None
+    time: str
     plan_sha256: str | None
     outputs: tuple[str, ...]
     receipt: str
@@ -225,26 +223,21 @@ class Ledger(Filter):
 
 
 def _is_same(budget: Kind, stored: Kind) -> bool:
-    """True for equal budgets; earlier files keep an (epsilon, delta) as its largest mu."""
-    if isinstance(stored, GDP) and isinstance(budget, Budget):
-        budget = largest_gdp(budget)
     pair = [[x.tolist() for x in vars(each).values()] for each in (budget, stored)]
     return type(budget) is type(stored) and pair[0] == pair[1]
 
 
 def _add(charges: dict[str, Charge], row: dict[str, Any]) -> list[Step]:
     """Add the charge of a line, which is returned, or the output of one, under its receipt."""
-    # Earlier lines are named "step", and have doubles in hexadecimal alone.
-    steps = steps_of([row[name] for name in ("step", "charge") if name in row])
-    for step in steps:
-        cost = tuple(map(float, step.cost))
-        more = row.get("time"), row.get("plan_sha256"), (), row["receipt"]
-        charges[row["receipt"]] = Charge(step.name, cost, step.count, *more)
-    if not steps:
+    if "charge" not in row:
         paid = charges[row["of"]]
         outputs = (*paid.outputs, row["output_sha256"])
         charges[row["of"]] = dataclasses.replace(paid, outputs=outputs)
-    return steps
+        return []
+    (step,) = steps_of([row["charge"]])
+    cost, more = tuple(map(float, step.cost)), (row.get("plan_sha256"), (), row["receipt"])
+    charges[row["receipt"]] = Charge(step.name, cost, step.count, row["time"], *more)
+    return [step]
 
 
 def _append(file: BinaryIO, digest: str, body: dict[str, Any]) -> None:

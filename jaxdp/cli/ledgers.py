@@ -51,8 +51,7 @@ def ledger(
     """Make a ledger, or verify one and show its budget, the spent part and the charges."""
     kept, delta = _created(file, budget) if create else _opened(file, budget), budget.delta
     named = {"budget": kept.budget, "spent": kept.spent(), "remaining": kept.remaining()}
-    found = zip(named.values(), _epsilons_of([*named.values()], delta), strict=True)
-    parts = dict(zip(named, found, strict=True))
+    parts = {name: (part, _epsilon_of(part, delta)) for name, part in named.items()}
     text = _text_of(kept, parts, delta)
     if budget.zcdp:
         pair = f"({budget.epsilon:g}, {delta:g})-differential privacy"
@@ -92,28 +91,17 @@ def _opened(file: Path, budget: NewBudget) -> Any:
     return library().Ledger(file)
 
 
-def _epsilons_of(parts: list[Any], delta: float) -> list[float]:
-    """The epsilons that pairs state, or that guarantees have at delta: of one kind together."""
-    groups = [parts] if len({*map(type, parts)}) == 1 else [[part] for part in parts]
-    return [epsilon for group in groups for epsilon in _epsilons_of_kind(group, delta)]
-
-
-def _epsilons_of_kind(parts: list[Any], delta: float) -> list[float]:
-    import jax
-    import numpy as np
-
-    from jaxdp.adaptive.costs import numbers
-
-    if type(parts[0]).__name__ in _PAIRS:
-        return [numbers(part)[0] for part in parts]
-    batch = jax.tree.map(lambda *x: np.stack(x), *parts)
-    epsilons = np.asarray(batch.epsilon(delta))
-    if 0 < delta < 1:
-        # Fewer digits, if they satisfy delta, whose log is rounded, too.
-        shorter = np.array([float(f"{epsilon:.{_PRECISION}g}") for epsilon in epsilons])
-        is_met = batch.log_delta(shorter) <= math.nextafter(math.log(delta), -math.inf)
-        epsilons = np.where(is_met, np.minimum(epsilons, shorter), epsilons)
-    return epsilons.tolist()
+def _epsilon_of(guarantee: Any, delta: float) -> float:
+    """The epsilon that a pair states, or that a guarantee has at delta."""
+    if type(guarantee).__name__ in _PAIRS:
+        return float(next(iter(vars(guarantee).values())))
+    epsilon = float(guarantee.epsilon(delta))
+    if not 0 < delta < 1:
+        return epsilon
+    # Fewer digits, if they satisfy delta, whose log is rounded, too.
+    shorter = float(f"{epsilon:.{_PRECISION}g}")
+    is_met = guarantee.log_delta(shorter) <= math.nextafter(math.log(delta), -math.inf)
+    return min(epsilon, shorter) if is_met else epsilon
 
 
 def _text_of(kept: Any, parts: dict[str, tuple[Any, float]], delta: float) -> str:
@@ -129,7 +117,7 @@ def _text_of(kept: Any, parts: dict[str, tuple[Any, float]], delta: float) -> st
     rows = [["time (UTC)", "name", "cost", "plan", "output"]]
     for charge in kept.charges:
         times = "" if charge.count == 1 else f"{charge.count} x "
-        time = (charge.time or "").removesuffix("+00:00").replace("T", " ")
+        time = charge.time.removesuffix("+00:00").replace("T", " ")
         outputs = ", ".join(output[:_DIGITS] for output in charge.outputs)
         cost = times + words(kept.budget, charge.cost)
         rows.append([time, charge.name, cost, (charge.plan_sha256 or "")[:_DIGITS], outputs])

@@ -8,25 +8,22 @@ import pytest
 import jaxdp as dp
 from jaxdp.adaptive import filter as limits
 from jaxdp.guarantee.renyi import RDP
+from jaxdp.tables.release import cost_of
 
 PAIR = (1.0, 1e-6)
 
 
-def admitted(item, pair=PAIR, most=30):
-    record = dp.Filter(pair)
-    while len(record.steps) < most and record.would_fit(item):
-        record.spend(item)
-    return len(record.steps)
-
-
-@pytest.mark.parametrize(("epsilon", "count"), [(0.1, 10), (0.25, 4), (0.5, 2), (1.0, 1)])
+@pytest.mark.parametrize(("epsilon", "count"), [(0.1, 10), (0.5, 2)])
 def test_what_basic_composition_allows_fits(epsilon, count):
-    for noise in (dp.Laplace(1.0 / epsilon), dp.DiscreteLaplace(1.0 / epsilon)):
-        assert admitted(dp.Mechanism(noise, 1.0)) == count
-    assert admitted(dp.PureDP(epsilon)) == count
-    assert admitted(dp.ApproxDP(epsilon, 1e-6 / count)) == count
-    assert admitted((epsilon, 1e-6 * epsilon)) == count
-    assert admitted(dp.Budget(*PAIR) / count) == count
+    for item in (
+        *(dp.Mechanism(kind(1.0 / epsilon), 1.0) for kind in (dp.Laplace, dp.DiscreteLaplace)),
+        *(dp.PureDP(epsilon), dp.ApproxDP(epsilon, 1e-6 / count), (epsilon, 1e-6 * epsilon)),
+        dp.Budget(*PAIR) / count,
+    ):
+        record = dp.Filter(PAIR)
+        record.spend(item)
+        assert record.would_fit(item, count - 1)
+        assert not record.would_fit(item, count)
 
 
 def test_more_than_basic_composition_allows_fits():
@@ -89,42 +86,18 @@ def test_noises_mix():
     """Three tables of (1, 1e-6) in (3, 1e-5), whatever their noise; then no fourth."""
     gaussian = {"noise": "gaussian", "statistic": "count", "name": "a"}
     laplace = {"noise": "discrete_laplace", "statistic": "count", "name": "b"}
-    discrete = {"noise": "discrete_gaussian", "statistic": "count", "name": "c"}
-    plans = [
-        dp.tables.plan({"epsilon": 1.0, "delta": 1e-6, "release": entries})
-        for entries in ([laplace], [discrete, laplace], [gaussian, laplace])
+    costs = [
+        cost_of(dp.tables.plan({"epsilon": 1.0, "delta": 1e-6, "release": entries}))
+        for entries in ([laplace], [gaussian, laplace])
     ]
-    for order in ((0, 1, 2), (2, 1, 0)):
+    for order in ((0, 1, 1), (1, 0, 0)):
         record = dp.Filter((3.0, 1e-5))
         for i in order:
-            record.spend(cost_of(plans[i]), name=f"{i}")
-        with pytest.raises(dp.BudgetExceededError, match="what remains"):
-            record.spend(cost_of(plans[0]))
-    for plan in plans:
-        dp.Filter(PAIR).spend(cost_of(plan))
-
-
-def cost_of(plan):
-    from jaxdp.tables.release import cost_of
-
-    return cost_of(plan)
-
-
-OLD = r"""{"format": "jaxdp-ledger", "filter": "{\n \"format\": \"jaxdp-filter\",\n \"version\": 1,\n \"kind\": \"GDP\",\n \"order\": [],\n \"budget\": [\n  \"0x1.e4c5442e27b4cp-3\"\n ],\n \"steps\": [],\n \"digest\": \"39bc0621c2f0e57ddd83c4a54ad6ad78903b6f9784f595bee74da3f0011f5aad\"\n}", "version": 1, "digest": "c2b69eebf54b3e22643cdff60b6e7e03e751086e259d7ae9ca8e7f5eb1783e87"}
-{"step": ["first", ["0x1.999999999999ap-4"], 2], "time": "2026-11-28T19:10:01+00:00", "version": 1, "digest": "ae9d22d753df3ce3dbf176a00418b07ae985bfd48fa4c1e4df6b8c0954e4c0cc"}
-"""  # noqa: E501
-
-
-def test_a_ledger_of_before_opens(tmp_path):
-    """It keeps its (epsilon, delta) as the largest mu, and takes more charges."""
-    path = tmp_path / "budget"
-    path.write_text(OLD)
-    ledger = dp.Ledger(path, PAIR)
-    assert isinstance(ledger.budget, dp.GDP)
-    assert float(ledger.remaining().mu) == 0.1898129706454759
-    ledger.charge(dp.GDP(0.1), name="second")
-    assert [(c.name, c.count) for c in dp.Ledger(path).charges] == [("first", 2), ("second", 1)]
-    assert not ledger.would_fit(dp.GDP(0.19))
+            record.spend(costs[i], name=f"{i}")
+        with pytest.raises(dp.BudgetExceededError, match=r"what remains.*: 0 x would fit"):
+            record.spend(costs[0])
+    for cost in costs:
+        dp.Filter(PAIR).spend(cost)
 
 
 def test_a_ledger_resumes_and_its_first_charge_decides(tmp_path):
@@ -138,11 +111,3 @@ def test_a_ledger_resumes_and_its_first_charge_decides(tmp_path):
     assert repr(again.remaining()) == repr(ledger.remaining())
     assert again.steps == ledger.steps
     assert dp.Filter.from_json(ledger.to_json()).to_json() == ledger.to_json()
-
-
-def test_a_refusal_names_what_would_fit():
-    record = dp.Filter(PAIR)
-    record.spend(dp.PureDP(0.5))
-    said = r"what remains, epsilon 0\.5, delta .*: 1 x would fit"
-    with pytest.raises(dp.BudgetExceededError, match=said):
-        record.spend(dp.PureDP(0.3), 2)

@@ -14,15 +14,11 @@ import jaxdp as dp
 ORDERS = np.array([1.5, 4.0, 32.0])
 GAUSSIAN = dp.Mechanism(dp.Gaussian(10.0), 1.0)
 BUDGETS = {
-    "PureDP": (dp.PureDP(1.0), dp.PureDP(0.3)),
+    "PureDP": (dp.PureDP(0.3), dp.PureDP(0.09)),
     "ZCDP": (dp.ZCDP(0.01, 0.1), dp.ZCDP(0.003, 0.03)),
     "RDP": (dp.RDP(ORDERS, 0.1 * ORDERS), dp.GDP(np.sqrt(0.06))),
     "GDP": (dp.GDP(1.0), dp.GDP(np.sqrt(0.3))),
 }
-
-
-def state(record):
-    return record.to_json()
 
 
 @pytest.mark.parametrize("kind", BUDGETS)
@@ -32,19 +28,45 @@ def test_three_fit_and_a_fourth_does_not(kind):
     for _ in range(3):
         assert record.would_fit(item)
         record.spend(item)
-    before = state(record)
+    before = record.to_json()
     assert not record.would_fit(item)
     with pytest.raises(dp.BudgetExceededError, match="what remains"):
         record.spend(item)
     with pytest.raises(dp.BudgetExceededError):
         record.spend(item, count=10**400)
-    assert state(record) == before
+    assert record.to_json() == before
     assert len(record.steps) == 3
     record.spend(record.remaining())
     assert type(record.spent()) is type(budget)
     np.testing.assert_allclose(
         float(record.spent().delta(0.1)), float(budget.delta(0.1)), rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("budget", [x for x, _ in BUDGETS.values()], ids=BUDGETS)
+@pytest.mark.parametrize("parts", [1, 3, 7, 10, 1000])
+def test_equal_parts_fit_together_and_no_more(budget, parts):
+    """To the last bit; a third part of .3 is below .1."""
+    running = dp.Filter(budget)
+    assert running.would_fit(budget / parts, parts)
+    running.spend(budget / parts, parts)
+    assert not running.would_fit((budget / parts) / 1000)
+
+
+def test_parts_are_whole_and_positive():
+    for parts in (0, -1, 2.5, float("nan")):
+        with pytest.raises(ValueError, match="parts must"):
+            dp.GDP(1.0) / parts
+    with pytest.raises(TypeError, match="ApproxDP has no equal parts"):
+        dp.ApproxDP(1.0, 1e-6) / 3
+
+
+@pytest.mark.parametrize("budget", [(1.0, 1e-6), (0.0, 0.5)])
+def test_the_largest_rho_meets_the_budget_and_hardly_more_does_not(budget):
+    rho = float(dp.largest_zcdp(budget).rho)
+    assert dp.ZCDP(0.0, rho).delta(budget[0]) <= budget[1]
+    assert dp.ZCDP(0.0, rho * (1 + 1e-6)).delta(budget[0]) > budget[1]
+    assert dp.largest_zcdp((1.0, 0.0)).rho == 0
 
 
 @given(st.lists(st.tuples(st.floats(1e-6, 0.2), st.integers(1, 9)), min_size=1, max_size=12))
@@ -54,14 +76,14 @@ def test_nothing_ever_passes_the_budget(steps):
     total = Fraction(0)
     for rho, count in steps:
         after = total + count * Fraction(repr(rho))
-        before = state(record)
+        before = record.to_json()
         if after <= Fraction(0.5):
             record.spend(dp.ZCDP(0.0, rho), count)
             total = after
         else:
             with pytest.raises(dp.BudgetExceededError):
                 record.spend(dp.ZCDP(0.0, rho), count)
-            assert state(record) == before
+            assert record.to_json() == before
     spent, left = float(record.spent().rho), float(record.remaining().rho)
     assert max(Fraction(spent), Fraction(repr(spent))) >= total
     assert total + min(Fraction(left), Fraction(repr(left))) <= Fraction(0.5)
@@ -139,17 +161,13 @@ def test_a_filter_resumes_exactly(kind, tmp_path):
     record.save(path)
     assert [p.name for p in tmp_path.iterdir()] == ["budget.json"]
     resumed = dp.Filter.load(path)
-    assert state(resumed) == state(record)
+    assert resumed.to_json() == record.to_json()
     assert resumed.steps == record.steps
-    for left, right in zip(_numbers(resumed), _numbers(record), strict=True):
-        assert left == right
+    assert [repr(x) for x in (resumed.budget, resumed.spent(), resumed.remaining())] == [
+        repr(x) for x in (record.budget, record.spent(), record.remaining())
+    ]
     resumed.spend(item)
     assert not resumed.would_fit(item)
-
-
-def _numbers(record):
-    for guarantee in (record.budget, record.spent(), record.remaining()):
-        yield repr(guarantee)
 
 
 def test_an_overspent_file_is_refused():

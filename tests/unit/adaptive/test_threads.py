@@ -57,7 +57,7 @@ def test_a_filter_never_grants_more_than_its_budget(short_turns):
 
 
 def test_ledgers_of_one_file_never_grant_more_than_its_budget(short_turns, tmp_path):
-    """`test_ledger_file` has two processes of one file."""
+    """`test_ledger` has two processes of one file."""
     ledger = dp.Ledger(tmp_path / "budget", dp.PureDP(4.0))
     assert side_by_side(lambda: dp.Ledger(tmp_path / "budget").charge(dp.PureDP(0.125))) == 32
     assert len(ledger.steps) == 32
