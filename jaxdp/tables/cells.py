@@ -132,21 +132,13 @@ class Sorter:
         return None
 
 
-def cells_of(place: str, column: str, table: Mapping[str, Any]) -> Cells | None:
-    """The cells that a table of keys defines for a column; None if it defines none."""
+def cells_of(place: str, column: str, table: Mapping[str, Any]) -> Cells:
+    """The cells that a table of keys defines for a column."""
     given = [key for key in ("categories", "bins", "unit") if key in table]
     other = flag_of(place, table, "other")
-    if len(given) > 1:
+    if len(given) != 1:
         raise ValueError(f"{place}: give one of categories, bins and unit, got {given}")
-    if not given or table[given[0]] is None:
-        for key in ("first", "last", "other"):
-            if table.get(key):
-                raise ValueError(
-                    f"{place}: {key} must be given beside categories, bins or unit, got "
-                    f"{table[key]!r}"
-                )
-        return None
-    kind = given[0]
+    (kind,) = given
     for key in ("first", "last"):
         if kind != "unit" and key in table:
             raise ValueError(f"{place}: {key} is for a unit of dates")

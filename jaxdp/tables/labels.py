@@ -94,9 +94,8 @@ def label_of(value: Any) -> Label | None:
         return Label("booleans", bool(value), _WRITTEN[bool(value)])
     if value is None or _is_unlike_itself(value):
         return None
-    if isinstance(value, np.timedelta64 | datetime.timedelta):  # NumPy's count as whole numbers
-        return Label("durations", _duration(value), (str(value),))
-    if isinstance(value, numbers.Real | decimal.Decimal):
+    is_duration = isinstance(value, np.timedelta64)  # which NumPy registers as a whole number
+    if isinstance(value, numbers.Real | decimal.Decimal) and not is_duration:
         number = _number(value)
         return Label("numbers", number, (str(value), str(number)))
     if isinstance(value, np.datetime64):
@@ -134,14 +133,6 @@ def _number(value: Any) -> int | float:
     except OverflowError:  # infinite
         return float(value)
     return whole if whole == value else float(value)
-
-
-def _duration(value: Any) -> Any:
-    """The duration; months and years of NumPy have no length, and are compared as written."""
-    try:
-        return np.timedelta64(value).astype("timedelta64[us]").item()
-    except TypeError:
-        return str(value)
 
 
 def _day(value: datetime.date) -> datetime.date:

@@ -28,39 +28,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxdp.tables.fields import number_of, text_of
 from jaxdp.tables.labels import MISSING, is_missing, label_of, normal
 
 Chunk = Mapping[str, Sequence[Any]]
 # The cell of each record in the finest table; None for records in no table.
 CellsOf = Callable[[Chunk], Sequence[Hashable]]
-
-# Records of a person. chosen: sensitivities remain whole numbers that doubles hold
-_MOST_ROWS = 10**6
-
-
-def person_of(plan: Mapping[str, Any]) -> tuple[str | None, int, int | None]:
-    """The column of ids, None without one, and the bounds `rows` and `max_cells` of a person."""
-    person = text_of("plan", plan, "person")
-    if person is None:
-        for key in ("rows", "max_cells"):
-            if key in plan:
-                raise ValueError(f"plan: {key} must be given beside person, the column of ids")
-        return None, 1, None
-    rows = _whole(plan, "rows")
-    if plan.get("max_cells") is None:
-        return normal(person), rows, None
-    cells = _whole(plan, "max_cells")
-    if rows * cells > _MOST_ROWS:
-        raise ValueError(f"plan: rows times max_cells must be at most {_MOST_ROWS:,}")
-    return normal(person), rows, cells
-
-
-def _whole(plan: Mapping[str, Any], key: str) -> int:
-    number = number_of("plan", plan, key, lower=1, upper=_MOST_ROWS)
-    if number != round(number):
-        raise ValueError(f"plan: {key} must be whole, got {number}")
-    return round(number)
 
 
 def kept(
@@ -125,7 +97,7 @@ def _keys(
     chunk: Chunk, person: str, cells_of: CellsOf | None
 ) -> list[tuple[Hashable, Hashable] | None]:
     """The id and the cell of each record, None if it is in no table or has no id."""
-    ids = _ids(chunk, person)
+    ids = [_id(value) for value in chunk[person]]
     if cells_of is None:
         return [None if who is None else (who, ()) for who in ids]
     return [
@@ -134,14 +106,8 @@ def _keys(
     ]
 
 
-def _ids(chunk: Chunk, person: str) -> list[Hashable]:
-    """The id of each record, None without one."""
-    if person not in chunk:
-        raise ValueError(f"columns must hold {person!r}, got {len(chunk)} without it")
-    return [_id(value) for value in chunk[person]]
-
-
 def _id(value: Any) -> Hashable:
+    """The id that a value is, None if it is missing."""
     if isinstance(value, str):
         text = normal(value)
         return None if text in MISSING else text

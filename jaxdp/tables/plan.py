@@ -35,7 +35,6 @@ from jaxdp.released import size_error
 from jaxdp.tables.cells import CELL_KEYS, MOST_CELLS, Cells, cells_of
 from jaxdp.tables.fields import LARGEST_LEVEL, flag_of, number_of, one_of, require_known, text_of
 from jaxdp.tables.labels import DROP, missing_of, normal
-from jaxdp.tables.people import person_of
 from jaxdp.tables.quantiles import probabilities_of
 from jaxdp.tables.query import (
     LATTICE_STEP,
@@ -47,7 +46,7 @@ from jaxdp.tables.query import (
     shown,
     with_moves,
 )
-from jaxdp.tables.unknown import threshold_of, unknown_delta_of
+from jaxdp.tables.unknown import threshold_of
 
 # Least probability that one of many bars misses. chosen: far above the rounding of levels near 1
 _LEAST_MISS = 1e-11
@@ -61,6 +60,10 @@ _LEAST = 1e-100
 _LARGEST_RATIO = 1e12
 # Columns of a table. chosen: their margins are 2^6 - 1 tables
 _MOST_COLUMNS = 6
+# Records of a person. chosen: sensitivities remain whole numbers that doubles hold
+_MOST_ROWS = 10**6
+# Least delta for labels of one person. chosen: far from where doubles end
+_LEAST_DELTA = 1e-300
 
 
 def _as_it_is(place: str, table: Mapping[str, Any], key: str) -> Any:
@@ -83,9 +86,16 @@ def _ratio(place: str, table: Mapping[str, Any], key: str) -> float:
 
 def _unit(place: str, table: Mapping[str, Any], key: str) -> Fraction | None:
     """The unit that sums are rounded to, as it is written: 0.01 is a hundredth."""
-    if table[key] is None or table["statistic"] == "count":
+    if table[key] is None:
         return None
     return Fraction(repr(number_of(place, table, key, lower=_LEAST)))
+
+
+def _unknown_delta(place: str, table: Mapping[str, Any], key: str) -> float | None:
+    """The delta for labels of one person, None if the records bring no categories."""
+    if table[key] is None:
+        return None
+    return number_of(place, table, key, lower=_LEAST_DELTA, upper=LARGEST_LEVEL)
 
 
 class Rule(NamedTuple):
@@ -105,15 +115,14 @@ RULES = {
     "column": Rule(STATISTICS, None, _normal_text),
     "by": Rule(STATISTICS, ()),
     "margins": Rule(_NOISY, False, flag_of, False),
-    **dict.fromkeys(CELL_KEYS, Rule(("count",))),
-    "unit": Rule(STATISTICS, None, _unit),
+    "unit": Rule(_OF_VALUES, None, _unit),
     "lower": Rule(_OF_VALUES, None, number_of, 0.0),
     "upper": Rule(_OF_VALUES, None, number_of, 1.0),
     "missing": Rule(STATISTICS),
     "noise": Rule(_NOISY, None, _noise, "exponential_mechanism"),
     "weight": Rule(STATISTICS, 1.0, _ratio),
     "probabilities": Rule(("quantile",), [0.5], probabilities_of, ()),
-    "unknown_delta": Rule(("count",), None, unknown_delta_of),
+    "unknown_delta": Rule(("count",), None, _unknown_delta),
 }
 
 
@@ -137,7 +146,7 @@ def queries_of(plan: Mapping[str, Any]) -> tuple[Query, ...]:
                 raise ValueError(f"{place}: a {statistic} must have no {key}")
             given = {key: rule.default, **(usual if statistic == "count" else of_values), **table}
             values[key] = rule.read(place, given, key) if has_key else rule.elsewhere
-        queries.append(in_units(_query(place, table, values, columns)))
+        queries.append(in_units(_query(place, values, columns)))
     names = [query.name for query in queries]
     for query in queries:
         if names.count(query.name) > 1:
@@ -149,22 +158,23 @@ def queries_of(plan: Mapping[str, Any]) -> tuple[Query, ...]:
     return tuple(queries)
 
 
-def _query(
-    place: str,
-    table: Mapping[str, Any],
-    values: dict[str, Any],
-    columns: Mapping[str, Cells],
-) -> Query:
+def _query(place: str, values: dict[str, Any], columns: Mapping[str, Cells]) -> Query:
     """The statistic of the values of all keys, before its units."""
     lower, upper = values["lower"], values["upper"]
     if not upper - lower >= _LEAST:
         raise ValueError(f"{place}: lower must lie below upper, got {lower} and {upper}")
     statistic, column = values["statistic"], values["column"]
     cells, missing = _groups(place, values["by"], columns), missing_of(place, values, lower, upper)
-    if statistic == "count":
-        column, cells = _counted(place, table, (column, missing, cells))
-    elif column is None:
+    is_count, has_unknown = statistic == "count", values["unknown_delta"] is not None
+    if column is None and (not is_count or missing is not None or has_unknown):
         raise ValueError(f"{place}: column must be given")
+    if is_count and column is not None and (missing == DROP) is has_unknown:
+        raise ValueError(
+            f"{place}: a count of a column must have unknown_delta, or count its values: "
+            f'missing = "drop"; by groups records by the cells of [columns.{column}]'
+        )
+    if has_unknown and cells:
+        raise ValueError(f"{place}: unknown_delta must stand without by")
     if values["margins"] and not cells:
         raise ValueError(f"{place}: margins must be false without by")
     as_read = ("statistic", "margins", "noise", "weight", "probabilities", "unknown_delta")
@@ -178,26 +188,6 @@ def _query(
         given_unit=values["unit"],
         **{key: values[key] for key in as_read},
     )
-
-
-def _counted(
-    place: str, table: Mapping[str, Any], given: tuple[Any, ...]
-) -> tuple[str | None, tuple[Cells, ...]]:
-    """The column whose present values are counted, and the cells of a count."""
-    column, missing, cells = given
-    own, is_unknown = cells_of(place, column or "", table), "unknown_delta" in table
-    if column is None and (own is not None or missing is not None):
-        raise ValueError(f"{place}: column must be given")
-    if own is not None and cells:
-        raise ValueError(f"{place}: a count by must have no categories, bins or unit of its own")
-    if column is not None and sum([own is not None, missing == DROP, is_unknown]) != 1:
-        raise ValueError(
-            f"{place}: a count of a column must have categories, bins or a unit, or "
-            'unknown_delta, or count its values: missing = "drop"'
-        )
-    if is_unknown and (column is None or cells):
-        raise ValueError(f"{place}: unknown_delta must be beside a column, without by")
-    return (column, cells) if own is None else (None, (own,))
 
 
 def _missing_count(query: Query) -> str:
@@ -218,12 +208,9 @@ def _columns(plan: Mapping[str, Any]) -> dict[str, Cells]:
     for name, table in columns.items():
         place, column = f"plan: columns.{name}", normal(name)
         require_known(place, table, CELL_KEYS)
-        cells = cells_of(place, column, table)
-        if cells is None:
-            raise ValueError(f"{place} must have categories, bins or a unit")
         if column in found:
             raise ValueError(f"{place}: columns must differ")
-        found[column] = cells
+        found[column] = cells_of(place, column, table)
     return found
 
 
@@ -248,6 +235,28 @@ def _groups(place: str, by: Any, columns: Mapping[str, Cells]) -> tuple[Cells, .
     return groups
 
 
+def _person(plan: Mapping[str, Any]) -> tuple[str | None, int, int | None]:
+    """The column of ids, None without one, and the bounds `rows` and `max_cells` of a person."""
+    person = _normal_text("plan", plan, "person")
+    if person is None:
+        for key in ("rows", "max_cells"):
+            if key in plan:
+                raise ValueError(f"plan: {key} must be given beside person, the column of ids")
+        return None, 1, None
+    rows = _whole(plan, "rows")
+    cells = None if plan.get("max_cells") is None else _whole(plan, "max_cells")
+    if rows * (cells or 1) > _MOST_ROWS:
+        raise ValueError(f"plan: rows times max_cells must be at most {_MOST_ROWS:,}")
+    return person, rows, cells
+
+
+def _whole(plan: Mapping[str, Any], key: str) -> int:
+    number = number_of("plan", plan, key, lower=1, upper=_MOST_ROWS)
+    if number != round(number):
+        raise ValueError(f"plan: {key} must be whole, got {number}")
+    return round(number)
+
+
 class TablePlan(NamedTuple):
     """Plan of a table, calibrated: the statistics, their mechanisms in units, and the guarantee.
 
@@ -261,11 +270,10 @@ class TablePlan(NamedTuple):
     the public `lower` and `upper`); `by`, the columns of its cells; `margins` = true for sums over
     cells; `unit`, which a sum is rounded to, or the step of the grid of a quantile; `probabilities`
     of quantiles, [0.5] if left out; `missing`, "drop" or a number within the bounds that stands for
-    missing values; `name`; `noise`; `weight`, 1 if left out. A count of a `column` may
-    have the keys of its cells, or `missing` = "drop" to count the present values, or
-    `unknown_delta` to publish the labels of the records from a noisy threshold on. Noise scales are
-    multiplier * sensitivity / weight. A quantile has about the rho of a Gaussian count of its
-    weight, three times.
+    missing values; `name`; `noise`; `weight`, 1 if left out. A count of a `column` has `missing` =
+    "drop" to count the present values, or `unknown_delta` to publish the labels of the records from
+    a noisy threshold on. Noise scales are multiplier * sensitivity / weight. A quantile has about
+    the rho of a Gaussian count of its weight, three times.
     """
 
     queries: tuple[Query, ...]
@@ -284,6 +292,13 @@ class TablePlan(NamedTuple):
     def mechanisms(self) -> tuple[Mechanism | ExponentialMechanism, ...]:
         """The mechanism of each statistic, in units."""
         return tuple(query.mechanism for query in self.queries)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        of_queries = (name for query in self.queries for name in query.columns)
+        ids = () if self.person is None else (self.person,)
+        return tuple(dict.fromkeys((*of_queries, *ids)))
 
     @property
     def miss(self) -> float:
@@ -352,7 +367,7 @@ def plan(plan: Mapping[str, Any]) -> TablePlan:
     """
     require_known("plan", plan, _KEYS)
     level = number_of("plan", {"level": 0.95, **plan}, "level", lower=0.0, upper=LARGEST_LEVEL)
-    person = person_of(plan)
+    person = _person(plan)
     queries, guarantee, loss = _calibrated(plan, with_moves(queries_of(plan), *person[1:]))
     made = TablePlan(
         queries,

@@ -83,8 +83,9 @@ def release(
 
     >>> import jax
     >>> import jaxdp as dp
-    >>> count = {"statistic": "count", "column": "town", "categories": ["A", "B"]}
-    >>> plan = dp.tables.plan({"epsilon": 1.0, "delta": 1e-6, "release": [count]})
+    >>> plan = dp.tables.plan({
+    ...     "epsilon": 1.0, "delta": 1e-6, "columns": {"town": {"categories": ["A", "B"]}},
+    ...     "release": [{"statistic": "count", "by": "town"}]})
     >>> table = dp.tables.release({"town": ["A"] * 70 + ["B", "C"]}, plan, jax.random.key(0))
     >>> [(row.category, f"{row.half_width:.1f}") for row in table.rows]
     [('A', '8.0'), ('B', '8.0')]
@@ -105,7 +106,7 @@ def tally_of(columns: Columns | Iterable[Columns], plan: TablePlan, secret: byte
     # Frames of pandas are no mappings, and have items.
     chunks: Any = [columns] if hasattr(columns, "items") else columns
     if plan.person is None:
-        for chunk in _chunks(chunks):
+        for chunk in _chunks(chunks, plan.columns):
             tally.add(chunk)
         return tally
     if iter(chunks) is chunks:
@@ -113,11 +114,10 @@ def tally_of(columns: Columns | Iterable[Columns], plan: TablePlan, secret: byte
             "columns must be chunks that can be read twice, such as a list, and not an iterator: "
             "with person in the plan, the records of each person are counted first"
         )
-    chunks = [*_chunks(chunks)] if isinstance(chunks, list) else chunks
-    bounds, cells_of = (plan.rows, plan.max_cells), None
-    if plan.max_cells is not None:
-        cells_of = tally.finest_cells
-    for chunk, mask in kept(partial(_chunks, chunks), plan.person, bounds, secret, cells_of):
+    chunks = [*_chunks(chunks, plan.columns)] if isinstance(chunks, list) else chunks
+    bounds, read = (plan.rows, plan.max_cells), partial(_chunks, chunks, plan.columns)
+    cells_of = None if plan.max_cells is None else tally.finest_cells
+    for chunk, mask in kept(read, plan.person, bounds, secret, cells_of):
         tally.add(chunk, mask)
     return tally
 
@@ -140,8 +140,8 @@ def _drawn(
     return noisy, is_secure(key), receipt
 
 
-def _chunks(chunks: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
-    """The chunks of records by normal name, each with columns of one length."""
+def _chunks(chunks: Iterable[Any], needed: Iterable[str]) -> Iterator[dict[str, list[Any]]]:
+    """The chunks of records by normal name, each with the columns needed, of one length."""
     names = None
     for chunk in chunks:
         if not hasattr(chunk, "items"):
@@ -150,6 +150,10 @@ def _chunks(chunks: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
                 f"columns must be a mapping of names to columns, or chunks, got a {kind}"
             )
         by_name = {_name_of(name): _listed(values, name) for name, values in chunk.items()}
+        for name in needed:
+            if name not in by_name:
+                # Of a file without a header the names are a record.
+                raise ValueError(f"columns must hold {name!r}, got {len(by_name)} without it")
         if len(by_name) < len(chunk):
             raise ValueError("columns must have names that differ, without spaces around them")
         lengths = {len(values) for values in by_name.values()}

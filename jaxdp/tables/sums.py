@@ -81,10 +81,6 @@ class Tally:
 
     def _indices(self, columns: Mapping[str, Sequence[Any]]) -> tuple[dict[Cells, np.ndarray], int]:
         """The cell of each record by columns of cells, and the number of records."""
-        for name in (name for query in self._queries for name in query.columns):
-            if name not in columns:
-                # Of a file without a header the names are a record.
-                raise ValueError(f"columns must hold {name!r}, got {len(columns)} without it")
         (size,) = {len(values) for values in columns.values()}
         return {c: sorter.index(columns[c.column]) for c, sorter in self._sorters.items()}, size
 

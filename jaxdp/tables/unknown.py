@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,21 +25,10 @@ import numpy as np
 from jaxdp.mechanism import Mechanism
 from jaxdp.released import BITS
 from jaxdp.tables.cells import MOST_CELLS
-from jaxdp.tables.fields import number_of
 from jaxdp.tables.labels import MISSING, label_of, normal
 
 # Rounding of log survival. measured: relative errors of the noises' own, 1e-12 and less
 _ROUNDING = 1e-9
-
-
-def unknown_delta_of(place: str, table: Mapping[str, Any], key: str) -> float | None:
-    """The delta for labels of one person, None if categories are public."""
-    if table[key] is None:
-        return None
-    delta = number_of(place, table, key, lower=0.0, upper=1.0)
-    if not 1e-300 <= delta < 1.0:
-        raise ValueError(f"{place}: unknown_delta must lie in [1e-300, 1), got {delta}")
-    return delta
 
 
 def threshold_of(mechanism: Mechanism, moves: tuple[int, int], delta: float) -> int:

@@ -34,8 +34,8 @@ SAME = {
     "intervals": (["(0, 18]", "2020-2024"], ["(0, 18]", "2020-2024", "2020-2025"], [1, 1]),
     "durations": (
         [datetime.timedelta(1)],
-        [datetime.timedelta(1), np.timedelta64(24, "h"), np.timedelta64(1, "M"), 1],
-        [2],
+        [datetime.timedelta(1), np.timedelta64(1, "M"), 1, 24],
+        [1],
     ),
     "zero": ([0], [0, -0.0, "-0", 0.0], [4]),
     "halves": ([0.1], [0.1, "0.1", ".10", np.float32(0.1), np.float16(0.1), jnp.float32(0.1)], [6]),
@@ -132,13 +132,12 @@ def test_times_are_dates_in_utc():
     zone = datetime.timezone(datetime.timedelta(hours=2))
     late = datetime.datetime(2024, 7, 2, 1, tzinfo=zone)
     assert in_cells(dates, ["2024-07-01T22:30:00Z", late, "2024-07-02 01:00:00"]) == [2, 1]
-    with pytest.raises(ValueError, match="categories must be dates in UTC"):
-        made(categories=[late])
 
 
-def made(**keys):
-    count = {"statistic": "count", "column": "town", "noise": "discrete_laplace", **keys}
-    return dp.tables.plan({"epsilon": 20.0, "delta": 1e-6, "release": [count]})
+def made(**cells):
+    count = {"statistic": "count", "by": "town", "noise": "discrete_laplace"}
+    budget = {"epsilon": 20.0, "delta": 1e-6}
+    return dp.tables.plan(budget | {"columns": {"town": cells}, "release": [count]})
 
 
 def test_a_released_table_counts_what_is_there_and_the_rest():
@@ -169,27 +168,3 @@ def test_a_column_of_another_type_is_refused_before_anything_is_charged(tmp_path
         with pytest.raises(ValueError, match="column 'town' must hold what its categories are"):
             dp.tables.release({"town": ["north", "south"]}, plan, ledger=ledger)
     assert ledger.steps == ()
-
-
-@pytest.mark.parametrize(
-    ("keys", "told"),
-    [
-        ({"categories": [1, "01"]}, "categories must differ"),
-        ({"categories": [1, 1.0]}, "categories must differ"),
-        ({"categories": [DAY, "2024-01-01 12:00:00"]}, "categories must differ"),
-        ({"categories": ["u\u0308", "\u00fc"]}, "categories must differ"),
-        ({"categories": [True, "TRUE"]}, "categories must differ"),
-        ({"categories": ["A", " A"]}, "categories must differ"),
-        ({"categories": ["A", ""]}, "categories must not be empty or NaN"),
-        ({"categories": [1.0, NAN]}, "categories must not be empty or NaN"),
-        ({"categories": ["A"], "other": "yes"}, "other must be true or false"),
-        ({"categories": ["A", "other"], "other": True}, "other must be false where"),
-        (
-            {"categories": None, "column": None, "other": True},
-            "other must be given beside categories",
-        ),
-    ],
-)
-def test_bad_categories_are_refused(keys, told):
-    with pytest.raises(ValueError, match=f"release 1: {told}"):
-        made(**keys)

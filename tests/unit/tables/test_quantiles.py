@@ -137,27 +137,3 @@ def test_quantiles_by_cell():
     assert counts.sum(axis=1).tolist() == [1500, 1500]
     ((value, width),) = intervals(np.array([[[3, 3, 3]]]), (0.0, 9.0), Fraction(1), [math.inf])
     assert (value, width) == (3.0, 9.0)
-
-
-BAD = {
-    "none": ({"probabilities": []}, "probabilities must increase"),
-    "order": ({"probabilities": [0.5, 0.25]}, "probabilities must increase"),
-    "end": ({"probabilities": [0.5, 1.0]}, r"probabilities must lie in \(0, 1\)"),
-    "fine": ({"probabilities": [1e-7]}, r"probabilities must lie in \(0, 1\), as 0.25"),
-    "text": ({"probabilities": "half"}, "probabilities must be a number"),
-    "unit": ({"unit": 0.3}, "unit must divide upper - lower = 100 into at most 100,000 steps"),
-    "steps": ({"unit": 0.0001}, "unit must divide"),
-    "noise": ({"noise": "laplace"}, "a quantile must have no noise"),
-    "sum": ({"statistic": "sum", "probabilities": [0.5]}, "a sum must have no probabilities"),
-    "count": (
-        {"statistic": "count", "probabilities": [0.5], "missing": "drop"},
-        "a count must have no lower",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_keys_are_named(name):
-    keys, said = BAD[name]
-    with pytest.raises(ValueError, match=f"plan: release 1: .*{said}"):
-        made(AGES | keys)

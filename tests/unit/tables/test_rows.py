@@ -78,7 +78,8 @@ def test_the_bar_of_a_count_is_the_least_whole_number(noise, level):
 @pytest.mark.parametrize("values", ["Secret42", b"Secret42", {"Secret42": 1}, {"Secret42"}])
 def test_only_lists_of_values_are_columns(values):
     """A text was a column of its letters."""
-    plan = of_rho({"statistic": "count", "column": "town", "categories": ["S"]})
+    towns = {"town": {"categories": ["S"]}}
+    plan = of_rho({"statistic": "count", "by": "town"}, columns=towns)
     with pytest.raises(ValueError, match=r"'town' is a [a-z]+$"):
         dp.tables.release({"town": values}, plan)
     for columns, said in (
