@@ -42,10 +42,6 @@ _OPTIONS = (
 _ERRORS = (ImportError, OSError, RuntimeError, TypeError, ValueError)
 
 
-class ImpossibleError(RuntimeError):
-    """A budget that nothing meets."""
-
-
 @functools.cache
 def library() -> ModuleType:
     """The package, with the cache of compiled programs."""
@@ -263,16 +259,10 @@ def in_columns(rows: Sequence[Sequence[str]], align: str = "<") -> list[str]:
     return ["  ".join(cells).rstrip() for cells in lines]
 
 
-def check_writable(name: str, path: Path) -> None:
-    """OSError if a file cannot be written, which is to be known before a budget is spent."""
+def require_new(name: str, path: Path) -> None:
+    """Errors of a file that is there or cannot be written: nothing is read or spent before."""
     require_replaceable(path)
     if not os.access(path.parent, os.W_OK):
         raise OSError(f"{flag(name)} cannot be written to: {path}")
-
-
-def check_output(name: str, path: Path, *inputs: Path) -> None:
-    """Errors of `check_writable`, and ValueError if the file is one that is read, by any name."""
-    check_writable(name, path)
-    for file in inputs:
-        if path.exists() and file.exists() and path.samefile(file):
-            raise ValueError(f"{flag(name)} must be another file than {file}, which is read")
+    if path.exists():
+        raise ValueError(f"{flag(name)} must be a new file, and there is {path}")

@@ -11,7 +11,6 @@ from jaxdp.cli.base import (
     Answer,
     Delta,
     Epsilon,
-    ImpossibleError,
     add_command,
     library,
     rounded,
@@ -77,7 +76,7 @@ def calibrate(epsilon: Epsilon, delta: Delta, training: Training) -> Answer:
     inputs = {"epsilon": epsilon, "delta": delta, **training.schedule}
     value = float(library().dpsgd.noise_multiplier(**inputs))
     if value == float("inf"):
-        raise ImpossibleError(
+        raise RuntimeError(
             f"no noise multiplier keeps this training within epsilon {epsilon:g} at delta "
             f"{delta:g}: raise --epsilon or --delta"
         )

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import typer
 
 from jaxdp._core.files import write_atomically
-from jaxdp.cli.base import add_command, check_output, check_writable, library
+from jaxdp.cli.base import add_command, library, require_new
 from jaxdp.cli.ledgers import in_words
 from jaxdp.cli.record_files import Dialect, Records, require_names
 from jaxdp.cli.tables import Data
@@ -44,9 +44,7 @@ def plan(
     output: Annotated[Path, typer.Option(help="The plan, a new TOML file.")] = Path("plan.toml"),
 ) -> None:
     """Write a first plan from public answers that it asks for; read the file's header alone."""
-    check_output("output", output, file)
-    if output.exists():
-        raise ValueError(f"--output must be a new file, and there is {output}")
+    require_new("output", output)
     names = [name for name in Records(file, **vars(dialect)).names if name]
     require_names(file, names)
     typer.echo("Answer with public knowledge alone: nothing is read but the first line.")
@@ -100,7 +98,7 @@ def _ledger(output: Path, text: str) -> tuple[str | None, Any]:
     if text == "none":
         return None, None
     if not path.exists():
-        check_writable("ledger", path)
+        require_new("ledger", path)
         if path.resolve() == output.resolve():
             raise ValueError(f"the ledger must be another file than {output}")
         return text, None

@@ -36,8 +36,13 @@ class Dialect:
 
 # Largest cell. derived: Python takes no more where a long has 32 bits
 _LARGEST_CELL = 2**31 - 1
-# Other marks between cells: in words, and as a shell takes them.
-_SEPARATORS = {";": ("semicolons", '";"'), "\t": ("tabs", "tab"), "|": ("bars", '"|"')}
+# Marks between cells: in words, and as a shell takes those that are not the default.
+_SEPARATORS = {
+    ",": ("commas", ""),
+    ";": ("semicolons", '";"'),
+    "\t": ("tabs", "tab"),
+    "|": ("bars", '"|"'),
+}
 _TABS = {"tab": "\t", "\\t": "\t"}
 # Records that are held at a time. chosen: some ten megabytes of a table of twelve columns
 CHUNK = 2**16
@@ -171,7 +176,7 @@ class Records:
                 )
         if not lines:
             return [[] for _ in self.names] if is_first else []
-        return [list(column) for column in zip(*(row for _, row in lines), strict=True)]
+        return [list(column) for column in zip(*[row for _, row in lines], strict=True)]
 
     def _check_decimals(self, cells: list[str], column: str, before: int) -> None:
         """ColumnError for a number with the other decimal mark: 1.234 may be a thousand, or one."""
@@ -186,13 +191,12 @@ class Records:
                 )
 
     def _words(self) -> str:
-        words, _ = {",": ("commas", ""), **_SEPARATORS}.get(self._delimiter, ("marks", ""))
-        return words
+        return _SEPARATORS.get(self._delimiter, ("marks", ""))[0]
 
     def _hint(self, names: list[str]) -> str:
         """A hint in words if the header separates names by another mark than the delimiter."""
         for mark, (words, option) in _SEPARATORS.items():
-            if mark != self._delimiter and any(mark in name for name in names):
+            if option and mark != self._delimiter and any(mark in name for name in names):
                 return (
                     f": its first line has {words}, and cells must be separated by "
                     f"{self._words()}: add --delimiter {option}"
@@ -201,20 +205,31 @@ class Records:
 
     def _rows(self) -> Generator[tuple[int, list[str]]]:
         """Lines that are not blank as cells, each with the number of its last line in the file."""
-        usual, lines, file = csv.field_size_limit(_LARGEST_CELL), _Lines(), self.file
+        usual, file, line, end = csv.field_size_limit(_LARGEST_CELL), self.file, "", 0
+
+        def lines(text: Iterable[str]) -> Iterator[str]:
+            nonlocal line
+            for line in text:
+                if "\0" in line:
+                    raise UnicodeError
+                yield line
+
         try:
-            with _opened(file, self._encoding) as lines.text:
+            with _opened(file, self._encoding) as text:
                 # Spaces after delimiters are no part of a cell, nor do they hide its quote.
                 reader = csv.reader(
-                    lines, strict=True, skipinitialspace=True, delimiter=self._delimiter
+                    lines(text), strict=True, skipinitialspace=True, delimiter=self._delimiter
                 )
-                yield from ((reader.line_num, row) for row in reader if not lines.is_blank(row))
+                for row in reader:
+                    end = reader.line_num
+                    if len(row) > 1 or line.strip():  # "" in quotes is a cell, spaces are none
+                        yield end, row
         except UnicodeError:
             raise ValueError(_undecoded(file, self._encoding)) from None
         except csv.Error:
             raise ValueError(
                 f"{file}: a quote that begins a cell must end it, and the record that begins after "
-                f"line {lines.end_of_last} has one that does not: correct it, or double a quote "
+                f"line {end} has one that does not: correct it, or double a quote "
                 "within a cell"
             ) from None
         except (EOFError, gzip.BadGzipFile, zlib.error):
@@ -230,18 +245,13 @@ def _with_point(cell: str) -> str:
 
 def _undecoded(file: Path, encoding: str) -> str:
     """Message about the first line that has bytes of another encoding, or a NUL."""
-    line, text = 1, ""  # UTF-16 without its mark
+    line = 1  # UTF-16 without its mark
     with contextlib.suppress(UnicodeError), _opened(file, encoding, "replace") as lines:
-        bad = (pair for pair in enumerate(lines, 1) if "\ufffd" in pair[1] or "\0" in pair[1])
-        line, text = next(bad, (line, text))
-    if "\0" in text and "\ufffd" not in text:
-        return (
-            f"{file} must have no NUL byte, and line {line} has one: name its --encoding if it is "
-            "utf-16 or utf-32, else the file is damaged or no text: write it again"
-        )
+        bad = (i for i, text in enumerate(lines, 1) if "\ufffd" in text or "\0" in text)
+        line = next(bad, line)
     return (
-        f"{file} must be text in {encoding}, and line {line} is not: name its --encoding, such as "
-        "cp1252 or utf-16"
+        f"{file} must be text in {encoding} without NUL, and line {line} is not: name its "
+        "--encoding, such as cp1252 or utf-16"
     )
 
 
@@ -251,31 +261,6 @@ def require_names(file: Path, names: list[str]) -> None:
         raise ValueError(
             f"{file} must begin with a header: the names in its first line are numbers"
         )
-
-
-class _Lines:
-    """The lines of a text, and where the last record ended."""
-
-    def __init__(self):
-        self.text: Iterator[str] = iter(())
-        self._last = ""
-        self._count = 0
-        self.end_of_last = 0  # the last line of the last record
-
-    def __iter__(self) -> Iterator[str]:
-        return self
-
-    def __next__(self) -> str:
-        self._last = next(self.text)
-        self._count += 1
-        if "\0" in self._last:
-            raise UnicodeError
-        return self._last
-
-    def is_blank(self, row: list[str]) -> bool:
-        """True if the record that was read last is a line without characters but spaces."""
-        self.end_of_last = self._count
-        return len(row) <= 1 and not self._last.strip()
 
 
 def _opened(file: Path, encoding: str, errors: str = "strict"):

@@ -5,11 +5,15 @@ import csv
 import io
 import math
 import shlex
+import signal
 import sys
+import tempfile
 import tomllib
+import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -21,17 +25,16 @@ from jaxdp.cli.base import (
     AsJson,
     add_command,
     as_text,
-    check_output,
     exit_on_error,
     in_columns,
     library,
     printed,
+    require_new,
     show,
     wrapped,
 )
 from jaxdp.cli.ledgers import in_words, words
 from jaxdp.cli.record_files import Dialect, Records
-from jaxdp.cli.results import Held, rescued
 from jaxdp.proof.files import read_bytes
 from jaxdp.tables.labels import number_in
 
@@ -49,6 +52,8 @@ _TAKEN = (
     *("name", "category", "value", "half_width", "level", "jointly"),
     *("rho", "sampling_error", "epsilon", "delta", "relation"),
 )
+# Signals that end a process and that it can hold. Windows has no signal of a closed terminal.
+_HELD = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def register(app: typer.Typer) -> None:
@@ -70,12 +75,17 @@ def release(
     as_json: AsJson = False,
 ) -> None:
     """Release noisy counts, sums and means under one budget, with error bars."""
-    table_plan = _plan_of(plan, output, file)
+    if output is not None:
+        if output.suffix not in _SUFFIXES:
+            raise ValueError(f"--output must end in {' or '.join(_SUFFIXES)}, got {output}")
+        require_new("output", output)
+    table_plan = read_plan(plan)
     if dry_run:
         answer, lines = _expected(table_plan)
         show(as_json, answer, f"{lines}\n{_meaning(answer)}")
         return
-    _require_place(output)
+    if output is None and sys.stdout is None:
+        raise ValueError("--output must be given: standard output is closed")
     data = Records(file, **vars(dialect))
     has_room(table_plan)
     with Held() as held:
@@ -124,26 +134,6 @@ def check(
     return answer, f"{plan} and {file} would be accepted{room}; nothing was released or charged"
 
 
-def _plan_of(plan: Path, output: Path | None, file: Path) -> Any:
-    """The plan of a table, whose output is another file than what the command reads."""
-    if output is not None and output.suffix not in _SUFFIXES:
-        raise ValueError(f"--output must end in {' or '.join(_SUFFIXES)}, got {output}")
-    if output is not None:
-        check_output("output", output, file, plan)
-    table_plan = read_plan(plan)
-    if output is not None and table_plan.ledger is not None:
-        check_output("output", output, Path(table_plan.ledger))
-    return table_plan
-
-
-def _require_place(output: Path | None) -> None:
-    """`ValueError` if the result has no place, before a budget is spent."""
-    if output is not None and output.exists():
-        raise ValueError(f"--output must be a new file: no released table is replaced, {output}")
-    if output is None and sys.stdout is None:
-        raise ValueError("--output must be given: standard output is closed")
-
-
 def _told(error: str | None, place: str, paid: tuple[str, str] | None) -> typer.Exit:
     """Say what was charged, and where the table is, if it was not printed or a signal came."""
     cost = "" if paid is None else f"{paid[0]} was charged (receipt {paid[1]}); "
@@ -164,23 +154,63 @@ def _charge_said(file: str | None) -> Iterator[None]:
         raise
 
 
+class Held:
+    """Ctrl-C and the signals of `kill` and of a closed terminal, which wait while `waits` is true.
+
+    One that came then is `pending`; else they do what they usually do.
+    """
+
+    def __init__(self) -> None:
+        self.waits, self.pending, self._usual = False, False, dict[int, Any]()
+
+    def __enter__(self) -> "Held":
+        with contextlib.suppress(ValueError):  # another thread than the main one has no signals
+            for number in _HELD:
+                if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                    self._usual[number] = signal.signal(number, self._caught)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._release()
+
+    def _caught(self, number: int, frame: FrameType | None) -> None:
+        if self.waits:
+            self.pending = True
+            return
+        self._release()
+        signal.raise_signal(number)
+
+    def _release(self) -> None:
+        for number, usual in self._usual.items():
+            signal.signal(number, usual)
+
+
+def rescued(text: str) -> str:
+    """Place of the text of a result that cannot be printed: a new file for its owner alone."""
+    for folder in (Path.cwd(), Path(tempfile.gettempdir())):
+        path = folder / f"jaxdp-release-{uuid.uuid4().hex[:12]}.json"
+        with contextlib.suppress(OSError):
+            write_atomically(path, text, mode=0o600, replaces=False)
+            return f"in {path}"
+    return f"here: {text}"
+
+
 class Chunks:
     """The columns that a plan reads, some records at a time, as often as they are read."""
 
     def __init__(self, records: Records, plan: Any, progress: bool | None, held: Held):
-        names, numbers = set[str](), set[str]()
+        numbers = set[str]()
         for query in plan.queries:
             for name in query.columns:
                 key = "column" if name == query.column else "column of cells"
                 records.require(name, f"{query.where}: {key}")
-            names.update(query.columns)
             numbers.update({query.column} - {None} if query.statistic != "count" else ())
             numbers.update(cells.column for cells in query.cells if "numbers" in cells.kinds)
         if plan.person is not None:
             records.require(plan.person, "plan: person")
-            names.add(plan.person)
         # A count of all records needs a column, too.
-        self._read = partial(records.chunks, names or {n for n in records.names if n}, numbers)
+        names = plan.columns or {name for name in records.names if name}
+        self._read = partial(records.chunks, names, numbers)
         self._progress, self._held = progress, held
 
     def __iter__(self) -> Iterator[dict[str, list[Any]]]:

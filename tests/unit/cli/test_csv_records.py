@@ -2,14 +2,11 @@
 
 import codecs
 import csv
-import json
-import os
 import time
 
 import pytest
 import typer
 
-import jaxdp as dp
 from jaxdp.cli import build_app
 from jaxdp.cli.record_files import Records
 
@@ -78,16 +75,16 @@ REFUSED = {
     "latin": (
         f"town,age\n{SECRET},ü\n".encode("latin-1"),
         "utf-8",
-        "utf-8, and line 2 is not: name",
+        "utf-8 without NUL, and line 2 is not: name",
     ),
-    "wide": (f"town,age\n{SECRET},1\n".encode("utf-16"), "utf-8", "utf-8, and line 1 is not: name"),
-    "NUL": (f"a,b\n{SECRET},1\n\0,2\n", "utf-8", "must have no NUL byte, and line 3 has one"),
+    "wide": (f"town,age\n{SECRET},1\n".encode("utf-16"), "utf-8", "and line 1 is not: name"),
+    "NUL": (f"a,b\n{SECRET},1\n\0,2\n", "utf-8", "without NUL, and line 3 is not"),
     "late": (f"a,b\n{SECRET},1\n".encode() * 9 + b"\xff\n", "utf-8", "and line 19 is not: name"),
     "wide without a mark": (f"town\n{SECRET}\n".encode("utf-16-le"), "utf-8", "name its --encod"),
     "narrow as wide": (
         f"town\n{SECRET}\n".encode(),
         "utf-16",
-        "must be text in utf-16, and line 1",
+        "must be text in utf-16 .* line 1",
     ),
     "mark": (codecs.BOM_UTF8 + SECRET.encode(), "cp1252", "the mark of UTF-8: leave --encoding"),
     "no encoding": (SECRET, "utf-9", "--encoding must be an encoding of text, such as"),
@@ -115,117 +112,6 @@ def test_files_that_are_refused(tmp_path, name):
     assert SECRET not in str(refused.value)
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__ or refused.value.__context__ is None
-
-
-PLAN = """
-rho = 50
-ledger = "{ledger}"
-[[release]]
-statistic = "count"
-column = "town"
-categories = ["Zürich", "02139", "0e1"]
-noise = "discrete_gaussian"
-"""
-
-
-@pytest.fixture
-def files(tmp_path):
-    """Plan, data and ledger, with names of every kind of output."""
-    dp.Ledger(tmp_path / "ledger.json", dp.ZCDP(0.0, 200.0))
-    (tmp_path / "plan.csv").write_text(
-        PLAN.format(ledger=tmp_path / "ledger.json"), encoding="utf-8-sig"
-    )
-    (tmp_path / "data.csv").write_text(
-        "town,age\n" + "Zürich,1\n02139,2\n0e1,3\n" * 50, encoding="utf-8"
-    )
-    return tmp_path
-
-
-def test_counts_of_a_file_in_another_encoding(run, files):
-    text = (files / "data.csv").read_text(encoding="utf-8")
-    (files / "data.csv").write_text(text, encoding="latin-1")
-    asked = ["release", files / "data.csv", "--plan", files / "plan.csv", "--json"]
-    told = run(*asked)
-    assert (told.exit_code, "--encoding" in told.stderr) == (2, True)
-    told = run(*asked, "--encoding", "latin-1")
-    assert told.exit_code == 0, told.output
-    values = [row["value"] for row in json.loads(told.stdout)["rows"]]
-    assert values == pytest.approx([50, 50, 50], abs=2)
-    assert len(dp.Ledger(files / "ledger.json").steps) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [
-        *((name, "itself") for name in ("data.csv", "plan.csv", "ledger.json")),
-        *(("plan.csv", how) for how in ("link", "second name", "another way")),
-    ],
-)
-def test_an_output_is_none_of_the_inputs(run, files, name, how):
-    before = {path.name: path.read_bytes() for path in files.iterdir()}
-    output = files / name
-    if how == "link":
-        output = files / f"link{output.suffix}"
-        output.symlink_to(files / name)
-    if how == "second name":
-        output = files / f"second{output.suffix}"
-        os.link(files / name, output)
-    if how == "another way":
-        (files / "sub").mkdir()
-        output = files / "sub" / ".." / name
-    options = ["--plan", files / "plan.csv", "--output", output]
-    for more in ([], ["--dry-run"]):
-        told = run("release", files / "data.csv", *options, *more)
-        assert told.exit_code == 2
-        refusal = "is a link" if how == "link" else "--output must be another file than"
-        assert refusal in told.stderr
-    assert {key: (files / key).read_bytes() for key in before} == before
-
-
-def test_a_table_that_cannot_be_written_is_shown(run, files, monkeypatch):
-    from jaxdp.cli import tables
-
-    def fails(*arguments, **options):
-        raise OSError(28, "disk full")
-
-    monkeypatch.setattr(tables, "write_atomically", fails)
-    options = ["--plan", files / "plan.csv", "--output", files / "out.json", "--json"]
-    told = run("release", files / "data.csv", *options)
-    assert told.exit_code == 1
-    assert "disk full" in told.stderr
-    assert len(json.loads(told.stdout)["rows"]) == 3
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (f"{SECRET},12\nA,3\n", "the first line must be a header"),
-        (f'town,age\n"{SECRET},12\n', "quote"),
-    ],
-)
-def test_no_message_shows_a_cell_or_a_first_record(run, files, content, said):
-    (files / "data.csv").write_text(content)
-    told = run("release", files / "data.csv", "--plan", files / "plan.csv")
-    assert told.exit_code == 2
-    assert said in told.stderr
-    assert SECRET not in told.output
-    assert told.stderr.count("\n") == 1
-    assert dp.Ledger(files / "ledger.json").steps == ()
-
-
-@pytest.mark.parametrize("error", [KeyError, MemoryError, TypeError, RuntimeError])
-def test_errors_of_others_are_their_type_alone(run, files, monkeypatch, error):
-    from jaxdp.cli import tables
-
-    def fails(*arguments, **options):
-        raise error(SECRET)
-
-    monkeypatch.setattr(tables, "Records", fails)
-    told = run("release", files / "data.csv", "--plan", files / "plan.csv")
-    assert isinstance(told.exception, SystemExit)
-    assert told.exit_code > 0
-    assert error.__name__ in told.stderr
-    assert SECRET not in told.output
 
 
 def test_tracebacks_have_no_local_variables():

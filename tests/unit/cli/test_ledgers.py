@@ -105,7 +105,7 @@ def test_an_epsilon_and_a_delta_are_a_rho_in_words(run, tmp_path):
     assert f"({epsilon:g}, {delta:g})-differential privacy allows rho = {rho!r}" in text
     assert f"it implies ({epsilon:g}, {delta:g})-differential privacy" in text
     ledger = dp.Ledger(tmp_path / "budget")
-    assert ledger.budget == dp.largest_zcdp((epsilon, delta))
+    assert ledger.budget == dp.ZCDP(0.0, rho)
     ledger.charge(ledger.budget / 7, 3)
     text = run("ledger", tmp_path / "budget", "--delta", delta).stdout
     budget, spent, left = (

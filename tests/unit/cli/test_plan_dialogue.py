@@ -98,28 +98,30 @@ def test_a_plan_without_a_ledger_keeps_its_budget(run, tmp_path, budget, keys):
     assert ("ledger" in made, made["release"]) == (False, [{"statistic": "count"}])
 
 
-def test_a_plan_for_a_ledger_that_is_there_has_a_part_of_its_remaining_rho(run, tmp_path):
-    files, ledger = tmp_path, dp.Ledger(tmp_path / "ledger", dp.ZCDP(0.0, 3e8))
-    ledger.charge(dp.ZCDP(0.0, 1e8))
-    (files / "data.csv").write_text("a\n")
-    asked = ["plan", files / "data.csv", "--output", files / "new.toml"]
-    dp.Ledger(files / "mu", dp.GDP(1.0))
-    answers = f"\n{files / 'mu'}\n{files / 'ledger'}\n4\n\n\n\n"
-    told = run(*asked, input=answers)
-    assert told.exit_code == 0, told.output
-    assert "a plan needs some rho, or some epsilon and delta: give a new" in told.output
-    assert "ledger has rho 2e+08 left" in told.output
-    assert "--create" not in told.output
-    assert ledger.would_fit(dp.ZCDP(0.0, tomllib.loads((files / "new.toml").read_text())["rho"]), 4)
-    assert not ledger.would_fit(dp.ZCDP(0.0, 5.01e7), 4)
-
-
-def test_a_plan_for_a_ledger_of_epsilon_and_delta_has_a_part_of_both(run, tmp_path):
+@pytest.mark.parametrize(
+    ("budget", "charged", "part"),
+    [
+        (dp.ZCDP(0.0, 3e8), dp.ZCDP(0.0, 1e8), {"rho": 5e7}),
+        (dp.Budget(1.0, 1e-6), None, {"epsilon": 0.25, "delta": 2.5e-7}),
+    ],
+)
+def test_a_plan_for_a_ledger_that_is_there_has_a_part_of_what_remains(
+    run, tmp_path, budget, charged, part
+):
+    ledger = dp.Ledger(tmp_path / "ledger", budget)
+    if charged is not None:
+        ledger.charge(charged)
     (tmp_path / "data.csv").write_text("a\n")
-    ledger = dp.Ledger(tmp_path / "ledger", dp.Budget(1.0, 1e-6))
-    answers = f"\n{tmp_path / 'ledger'}\n4\n\n\n\n"
+    dp.Ledger(tmp_path / "mu", dp.GDP(1.0))
+    answers = f"\n{tmp_path / 'mu'}\n{tmp_path / 'ledger'}\n4\n\n\n\n"
     told = run("plan", tmp_path / "data.csv", "--output", tmp_path / "new.toml", input=answers)
     assert told.exit_code == 0, told.output
+    assert "a plan needs some rho, or some epsilon and delta: give a new" in told.output
+    assert charged is None or "ledger has rho 2e+08 left" in told.output
+    assert "--create" not in told.output
     made = tomllib.loads((tmp_path / "new.toml").read_text())
-    assert (made["epsilon"], made["delta"]) == (0.25, 2.5e-7)
-    assert ledger.would_fit(dp.Budget(0.25, 2.5e-7), 4)
+    kept = {key: made[key] for key in part}
+    assert kept == pytest.approx(part, rel=1e-9)
+    cost = dp.Budget(**kept) if "delta" in kept else dp.ZCDP(0.0, kept["rho"])
+    assert ledger.would_fit(cost, 4)
+    assert not ledger.would_fit(cost, 5)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import jaxdp as dp
 from jaxdp._core.files import write_atomically
-from jaxdp.cli import build_app, results, tables
+from jaxdp.cli import build_app, tables
 from jaxdp.cli.record_files import Records
 from jaxdp.dpsgd.checkpoint import Checkpoint
 from jaxdp.proof import command
@@ -79,7 +79,7 @@ def test_an_interrupt_waits_for_the_table(run, monkeypatch):
 
 @pytest.mark.usefixtures("_interrupts")
 def test_an_interrupt_before_the_charge_ends_at_once():
-    with results.Held(), pytest.raises(KeyboardInterrupt):
+    with tables.Held(), pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -89,16 +89,16 @@ def test_other_signals_wait_from_the_charge_on(name, monkeypatch):
     monkeypatch.setattr(signal, "raise_signal", seen.append)
     before = signal.signal(number, signal.SIG_DFL)  # nohup ignores one
     try:
-        with results.Held() as held:
+        with tables.Held() as held:
             held.waits = True
             os.kill(os.getpid(), number)
             assert (held.pending, seen) == (True, [])
         assert signal.getsignal(number) is signal.SIG_DFL
-        with results.Held():
+        with tables.Held():
             os.kill(os.getpid(), number)
         assert seen == [number]
         signal.signal(number, signal.SIG_IGN)
-        with results.Held():
+        with tables.Held():
             assert signal.getsignal(number) is signal.SIG_IGN
     finally:
         signal.signal(number, before)

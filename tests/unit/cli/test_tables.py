@@ -7,18 +7,22 @@ import numpy as np
 import pytest
 
 import jaxdp as dp
+from jaxdp.cli import tables
 
+SECRET = "Hildegard"
 PLAN = """
 rho = 0.1
 ledger = "{ledger}"
 
+[columns.town]
+categories = ["A", "B"]
+
 [[release]]
 statistic = "count"
 
 [[release]]
 statistic = "count"
-column = "town"
-categories = ["A", "B"]
+by = "town"
 noise = "laplace"
 
 [[release]]
@@ -94,7 +98,6 @@ def test_a_dry_run_reads_no_record_and_charges_nothing(run, files):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("rho = 0.1", "rho = -1.0", "plan: rho must lie in [0, 1e+100], got -1"),
         ("upper = 100", "uper = 100", "plan: release 3: uper is not a key"),
         ("rho = 0.1", "rho = ", "Invalid value"),
         ('column = "age"', 'column = "ages"', "release 3: column must be a column of"),
@@ -114,14 +117,72 @@ def test_bad_files_are_refused_before_anything_is_charged(run, files):
     asked = [files / "data.csv", "--plan", files / "plan.toml", "--output"]
     assert "--output must end in .csv or .json" in run(*asked, files / "out.txt").stderr
     assert run(*asked, files / "none" / "out.csv").exit_code == 1
-    (files / "data.csv").write_text("town,age\nA,secret\n")
-    told = run(*asked, files / "out.csv")
-    assert told.exit_code == 2
-    assert "record 1" in told.stderr
-    assert "secret" not in told.stderr
-    (files / "data.csv").write_text("town,town\nA,B\n")
-    assert "names that differ" in run(*asked, files / "out.csv").stderr
     assert dp.Ledger(files / "ledger").steps == ()
+
+
+def test_counts_of_a_file_in_another_encoding(run, files):
+    text = (files / "data.csv").read_text().replace("C", "Zürich")
+    (files / "data.csv").write_text(text, encoding="latin-1")
+    asked = [files / "data.csv", "--plan", files / "plan.toml", "--json"]
+    told = run(*asked)
+    assert (told.exit_code, "--encoding" in told.stderr) == (2, True)
+    assert run(*asked, "--encoding", "latin-1").exit_code == 0
+    assert len(dp.Ledger(files / "ledger").steps) == 1
+
+
+def test_an_output_is_a_new_file(run, files):
+    """None of the inputs, nor a link to one."""
+    before = {path.name: path.read_bytes() for path in files.iterdir()}
+    (files / "link.csv").symlink_to(files / "data.csv")
+    for name, said in (("data.csv", "--output must be a new file"), ("link.csv", "is a link")):
+        for more in ([], ["--dry-run"]):
+            options = ["--plan", files / "plan.toml", "--output", files / name, *more]
+            told = run(files / "data.csv", *options)
+            assert told.exit_code == 2
+            assert said in told.stderr
+    assert {key: (files / key).read_bytes() for key in before} == before
+
+
+def test_a_table_that_cannot_be_written_is_shown(run, files, monkeypatch):
+    def fails(*arguments, **options):
+        raise OSError(28, "disk full")
+
+    monkeypatch.setattr(tables, "write_atomically", fails)
+    options = ["--plan", files / "plan.toml", "--output", files / "out.json", "--json"]
+    told = run(files / "data.csv", *options)
+    assert told.exit_code == 1
+    assert "disk full" in told.stderr
+    assert len(json.loads(told.stdout)["rows"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (f"{SECRET},12\nA,3\n", "the first line must be a header"),
+        (f'town,age\n"{SECRET},12\n', "quote"),
+    ],
+)
+def test_no_message_shows_a_cell_or_a_first_record(run, files, content, said):
+    (files / "data.csv").write_text(content)
+    told = run(files / "data.csv", "--plan", files / "plan.toml")
+    assert told.exit_code == 2
+    assert said in told.stderr
+    assert SECRET not in told.output
+    assert told.stderr.count("\n") == 1
+    assert dp.Ledger(files / "ledger").steps == ()
+
+
+@pytest.mark.parametrize("error", [KeyError, RuntimeError])
+def test_errors_of_others_are_their_type_alone(run, files, monkeypatch, error):
+    def fails(*arguments, **options):
+        raise error(SECRET)
+
+    monkeypatch.setattr(tables, "Records", fails)
+    told = run(files / "data.csv", "--plan", files / "plan.toml")
+    assert isinstance(told.exception, SystemExit)
+    assert told.exit_code > 0
+    assert error.__name__ in told.stderr
+    assert SECRET not in told.output
 
 
 def test_numbers_and_booleans_of_a_file_match_those_of_the_plan(run, tmp_path):
@@ -131,16 +192,20 @@ def test_numbers_and_booleans_of_a_file_match_those_of_the_plan(run, tmp_path):
 rho = 50
 noise = "discrete_laplace"
 
-[[release]]
-statistic = "count"
-column = "floor"
+[columns.floor]
 categories = [0, 1]
 other = true
 
+[columns.lift]
+categories = [true, false]
+
 [[release]]
 statistic = "count"
-column = "lift"
-categories = [true, false]
+by = "floor"
+
+[[release]]
+statistic = "count"
+by = "lift"
 """
     )
     rows = ["floor,lift", "0.0,True", "1.0,True", " 01,False", ",True", "2.0,"]
