@@ -107,13 +107,6 @@ def test_laplaces_cover_vectors_and_trees_in_the_sum_of_absolute_values():
     assert sums.half_width(0.9) == dp.Laplace(2.0).quantile(0.95) + sums.granularity
 
 
-def test_huge_whole_numbers_are_clipped_where_doubles_are_dense():
-    mechanism = dp.Mechanism(dp.Gaussian(2.0**33), 1.0)
-    key = jax.random.key(0)
-    near, far = (mechanism.release(x, key).value for x in (2**53, 2**60))
-    assert near == far
-
-
 def test_bad_traced_numbers_let_nothing_of_the_value_out():
     """Far values are clipped, and what is no number is 0."""
     key = jax.random.key(0)
@@ -142,6 +135,8 @@ def test_whole_numbers_of_any_size_are_clipped_before_they_are_cast(noise):
     assert one == pytest.approx(end, rel=1e-6)
     for value in (*many, jnp.uint64(2**63), np.array(2**63, np.uint64), np.int64(2**63 - 1)):
         assert mechanism.release(value, key).value == one, value
+    wide = dp.Mechanism(dp.Gaussian(2.0**33), 1.0)
+    assert wide.release(2**53, key).value == wide.release(2**60, key).value
     for value in (-(2**63), np.int64(-(2**63)), -(2**64)):
         assert mechanism.release(value, key).value == pytest.approx(-end, rel=1e-6), value
     if noise == "gaussian":
@@ -175,6 +170,8 @@ def test_a_longdouble_is_refused_rather_than_rounded():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
+        (lambda: dp.release(dp.Gaussian(1.0), 1.0), "."),  # pyright: ignore
+        (lambda: dp.release(GAUSSIAN, 1.0, key=3), "."),  # pyright: ignore
         (lambda: dp.release(GAUSSIAN, np.nan), "value must"),
         (lambda: dp.release(GAUSSIAN, np.inf), "value must be finite"),
         (lambda: dp.release(GAUSSIAN, "a"), "value must"),
@@ -196,17 +193,8 @@ def test_a_longdouble_is_refused_rather_than_rounded():
     ],
 )
 def test_bad_arguments_are_refused(call, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((TypeError, ValueError), match=said):
         call()
-
-
-def test_other_types_are_refused():
-    for call in (
-        lambda: dp.release(dp.Gaussian(1.0), 1.0),  # pyright: ignore
-        lambda: dp.release(GAUSSIAN, 1.0, key=3),  # pyright: ignore
-    ):
-        with pytest.raises((ValueError, TypeError)):
-            call()
 
 
 @pytest.mark.parametrize(
