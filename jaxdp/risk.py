@@ -4,8 +4,7 @@
 takes whatever has `log_delta(epsilon)`, and `tradeoff(fpr)` where it has that: guarantees,
 mechanisms, privacy losses, batched as they are. Both must hold with the two neighbouring laws
 exchanged, as here they all do. The attacker is never understated: rounding is included.
-`dp.calibrate` takes an `Advantage` or a `Rate` in place of a budget, `dp.dpsgd.noise_multiplier` as
-keywords.
+`dp.calibrate` takes a `Rate` in place of a budget.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from jaxdp.guarantee.tradeoff import LARGEST_EPSILON, POINTS, ZOOMS, tradeoff_of
 from jaxdp.noise.base import exp_up
 
 __all__ = [
-    "Advantage",
     "Rate",
     "advantage",
     "bayes_risk",
@@ -135,33 +133,6 @@ def tpr_at_fpr(source: HasProfile, fpr: ArrayLike) -> Reals:
     else:
         fnr = cast(Reals, tradeoff(fpr))
     return _power(*xp.broadcast_arrays(fpr, fnr))
-
-
-@final
-@in_float64
-@pytree
-class Advantage:
-    """Target of a calibration: no membership test has an advantage above `value`.
-
-    The advantage is the true-positive rate less the false-positive rate, at most delta(0): the
-    target is the budget epsilon = 0, delta = `value`.
-
-    >>> import jaxdp as dp
-    >>> target = dp.risk.Advantage(0.1)
-    >>> scale = dp.calibrate(lambda s: dp.Mechanism(dp.Gaussian(s), 1.0), target)
-    >>> print(f"{scale:.4f}")
-    3.9789
-    """
-
-    value: Reals
-
-    def __init__(self, value: ArrayLike):
-        assign(self, value=checks.probability("advantage", value))
-
-    def solved(self, least: Callable[[Budget], Reals], largest: bool = False) -> Reals:
-        """The parameter that `least` finds for the budget."""
-        del largest
-        return least(Budget(xp.zeros_like(self.value), self.value))
 
 
 @final

@@ -29,7 +29,7 @@ from jaxdp.guarantee.base import (
 from jaxdp.guarantee.conversions import HasZCDP, to_zcdp
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.guarantee.renyi import ZCDP
-from jaxdp.risk import Advantage, HasProfile, Rate
+from jaxdp.risk import HasProfile, Rate
 
 T = TypeVar("T")
 # Ends that are tried where none is given. chosen: beyond all scales and numbers of steps
@@ -99,7 +99,7 @@ _LEAST_LOG = -1e-2
 @in_float64(side=lambda largest=False, **_: -1.0 if largest else 1.0)
 def calibrate(
     build: Callable[[Reals], HasProfile | HasZCDP],
-    budget: BudgetLike | Advantage | Rate | ZCDP,
+    budget: BudgetLike | Rate | ZCDP,
     *,
     lower: ArrayLike | None = None,
     upper: ArrayLike | None = None,
@@ -113,7 +113,7 @@ def calibrate(
             privacy loss or a guarantee, whose delta falls as the parameter grows. It may close over
             traced values.
         budget: a `Budget` or (epsilon, delta), epsilon in nats, or a guarantee with one epsilon;
-            `risk.Advantage` or `risk.Rate`; or a `ZCDP`, where `build` returns what `to_zcdp`
+            `risk.Rate`; or a `ZCDP`, where `build` returns what `to_zcdp`
             takes; batched.
         lower, upper: ends of the bracket that is searched, above 0; they broadcast. None: 1e-9 and
             1e12, or the last parameters that `build` takes without a `ValueError`.
@@ -138,7 +138,7 @@ def calibrate(
     >>> print(f"{scale:.4f}")
     3.7306
     """
-    if isinstance(budget, Advantage | Rate):
+    if isinstance(budget, Rate):
         options: Any = {"lower": lower, "upper": upper, "largest": largest, "whole": whole}
         return budget.solved(lambda budget: calibrate(build, budget, **options), largest)
     budget = budget if isinstance(budget, ZCDP) else as_budget(budget)

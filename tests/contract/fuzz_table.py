@@ -132,7 +132,7 @@ NOT_CALLED = {
     "own.law_on": "of one's own law", "own.panels": "of one's own law",
     "privacy_loss": "takes what others check",
     "DiscreteHistogram": "weights are part of the program: tests/noise",
-    "risk.Advantage": "tests/design", "risk.Rate": "tests/design",
+    "risk.Rate": "tests/design",
     "solvers.Problem": "what glm makes", "solvers.coordinate_smoothness": "takes a Problem",
     "DPLasso": "tests/estimators", "DPLinearRegression": "tests/estimators",
     "DPLogisticRegression": "tests/estimators",
