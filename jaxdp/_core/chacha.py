@@ -100,30 +100,22 @@ def _mixed_few(state: np.ndarray) -> np.ndarray:
 
 
 def _mixed_many(state: np.ndarray) -> np.ndarray:
-    """The same by NumPy, in place: the quarters of a round together."""
-    size = state.shape[-1]
-    # Rows of 4, whose first or last ones are copied: a diagonal is 4 rows further on.
-    a, b, c, d = (np.empty((rows, size), np.uint32) for rows in (4, 5, 6, 5))
-    columns, diagonals = (a, b[:4], c[:4], d[1:]), (a, b[1:], c[2:], d[:4])
-    for row, start in zip(columns, state, strict=True):
-        row[:] = start
-    high = np.empty((4, size), np.uint32)
-    for _ in range(10):
-        _mix_known(*columns, high)
-        b[4], c[4:], d[0] = b[0], c[:2], d[4]
-        _mix_known(*diagonals, high)
-        b[0], c[:2], d[4] = b[4], c[4:], d[0]
-    return np.stack(columns)
-
-
-def _mix_known(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray, high: np.ndarray):
-    """Four quarter rounds in place; `high` is overwritten."""
-    for x, y, z, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
-        np.add(x, y, out=x)
-        np.bitwise_xor(z, x, out=z)
-        np.right_shift(z, np.uint32(32 - bits), out=high)
-        np.left_shift(z, np.uint32(bits), out=z)
-        np.bitwise_or(z, high, out=z)
+    """The same by NumPy."""
+    a, b, c, d = state
+    rows = np.arange(4)
+    for half in range(20):
+        a = a + b
+        d = _rotated(d ^ a, 16)
+        c = c + d
+        b = _rotated(b ^ c, 12)
+        a = a + b
+        d = _rotated(d ^ a, 8)
+        c = c + d
+        b = _rotated(b ^ c, 7)
+        # From columns to diagonals, or back.
+        step = 3 if half % 2 else 1
+        b, c, d = b[(rows + step) % 4], c[(rows + 2) % 4], d[(rows + 4 - step) % 4]
+    return np.stack([a, b, c, d])
 
 
 def _double_round(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -140,7 +132,7 @@ def _double_round(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
     return tuple(x)
 
 
-def _rotated(x: jax.Array, bits: int) -> jax.Array:
+def _rotated(x: Any, bits: int) -> Any:
     return (x << np.uint32(bits)) | (x >> np.uint32(32 - bits))
 
 

@@ -5,25 +5,18 @@ from __future__ import annotations
 import abc
 import contextlib
 import glob
-import hashlib
 import json
 import os
 import stat
 import uuid
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from jaxdp.proof.files import read_text
-from jaxdp.proof.schema import unique
+from jaxdp.proof.files import Format as Format
+from jaxdp.proof.files import canonical, read_text, sha256_of
+from jaxdp.proof.files import unsealed as unsealed
 
 T = TypeVar("T", bound="Saved")
-
-
-class Format(NamedTuple):
-    """The name and the version of a text format."""
-
-    name: str
-    version: int = 1
 
 
 class Saved(abc.ABC):
@@ -135,31 +128,3 @@ def sealed(form: Format, payload: dict[str, Any]) -> str:
     """JSON of the payload, the name and the version of its format, and a digest of all."""
     body = {"format": form.name, "version": form.version, **payload}
     return json.dumps({**body, "digest": sha256_of(canonical(body))}, indent=1)
-
-
-def unsealed(form: Format, text: str) -> dict[str, Any]:
-    """The payload of `sealed`. Another format or version, and changed text: `ValueError`."""
-    try:
-        body = json.loads(text, object_pairs_hook=unique)
-    except (RecursionError, ValueError) as error:
-        raise ValueError(
-            f"text must be the JSON of a {form.name}, got {text[:40]!r}: {error}"
-        ) from error
-    if not isinstance(body, dict) or body.get("format") != form.name:
-        found = body.get("format") if isinstance(body, dict) else body
-        raise ValueError(f"format must be {form.name!r}, got {found!r}")
-    if body.get("version") != form.version:
-        raise ValueError(f"version must be {form.version}, got {body.get('version')!r}")
-    if body.pop("digest", None) != sha256_of(canonical(body)):
-        raise ValueError(f"digest must be that of the rest of the {form.name}: it was changed")
-    return {key: value for key, value in body.items() if key not in ("format", "version")}
-
-
-def canonical(body: dict[str, Any]) -> bytes:
-    """The one JSON text of these values."""
-    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-
-
-def sha256_of(content: bytes) -> str:
-    """SHA-256, in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()

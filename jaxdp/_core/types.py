@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax.typing
 import numpy as np
-from jaxtyping import Array, Bool, Complex, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
 # Numbers, arrays, and lists of them: what NumPy would take.
 ArrayLike: TypeAlias = jax.typing.ArrayLike | Sequence[Any]
 if TYPE_CHECKING:
     Bools: TypeAlias = Bool[Array, "..."]
     Reals: TypeAlias = Float[Array, "..."]
-    Complexes: TypeAlias = Complex[Array, "..."]
     Index: TypeAlias = Int[Array, ""]
     Indices: TypeAlias = Int[Array, " points"]
     Vector: TypeAlias = Float[Array, " coordinates"]
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 else:  # Known values are NumPy's, the others JAX's, which a type checker need not tell apart.
     Bools = Bool[Array, "..."] | Bool[np.ndarray, "..."] | np.bool_ | bool
     Reals = Float[Array, "..."] | Float[np.ndarray, "..."] | np.floating | float
-    Complexes = Complex[Array, "..."] | Complex[np.ndarray, "..."]
     Index = Int[Array, ""] | Int[np.ndarray, ""] | np.integer | int
     Indices = Int[Array, " points"] | Int[np.ndarray, " points"]
     Vector = Float[Array, " coordinates"] | Float[np.ndarray, " coordinates"]

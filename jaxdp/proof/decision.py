@@ -83,9 +83,26 @@ def verify(
     >>> dp.verify(loss, loss.epsilon(1e-5), 1e-5).proved
     True
     """
+    if most_points < 16:
+        raise ValueError(f"most_points must be at least 16, got {most_points}")
+    if not seconds > 0:
+        raise ValueError(f"seconds must be above 0, got {seconds}")
     text = loss if isinstance(loss, str) else getattr(loss, "to_json", str)()
-    statement, numbers = read(text), (_exact("epsilon", epsilon), _exact("delta", delta))
-    return prove(statement, *numbers, most_points, seconds)
+    statement = read(text)
+    exact_epsilon, goal = _exact("epsilon", epsilon), _exact("delta", delta)
+    lower, upper, points = arb(0), arb(0), 0
+    # What a closed form loses, as its terms are e^-epsilon and more.
+    with precision(_BITS + 2 * int(min(exact_epsilon * (exact_epsilon + 1), _MOST_BITS))):
+        try:
+            with limited(seconds):
+                for exchanged in statement.directions:
+                    found = bracket(statement, exchanged, exact_epsilon, most_points)
+                    lower, upper = arb.max(lower, found.lower), arb.max(upper, found.upper)
+                    points += found.points
+        except OutOfTimeError:
+            upper = arb(1)
+        proved = True if upper <= ball(goal) else False if lower > ball(goal) else None
+        return Proof(proved, decimal(lower, False), decimal(upper, True), points)
 
 
 def _exact(name: str, number: Any) -> Fraction:
@@ -106,30 +123,6 @@ def _exact(name: str, number: Any) -> Fraction:
         rule = "lie in [0, 1]" if name == "delta" else "be at least 0"
         raise ValueError(f"{name} must {rule}, got {number!r}")
     return value
-
-
-def prove(
-    statement: Statement, epsilon: Fraction, delta: Fraction, most_points: int, seconds: float
-) -> Proof:
-    """The proof that `verify` returns, from the statement as data and exact numbers."""
-    if most_points < 16:
-        raise ValueError(f"most_points must be at least 16, got {most_points}")
-    if not seconds > 0:
-        raise ValueError(f"seconds must be above 0, got {seconds}")
-    lower, upper, points = arb(0), arb(0), 0
-    # What a closed form loses, as its terms are e^-epsilon and more.
-    with precision(_BITS + 2 * int(min(epsilon * epsilon + epsilon, _MOST_BITS))):
-        try:
-            with limited(seconds):
-                for exchanged in statement.directions:
-                    found = bracket(statement, exchanged, epsilon, most_points)
-                    lower, upper = arb.max(lower, found.lower), arb.max(upper, found.upper)
-                    points += found.points
-        except OutOfTimeError:
-            upper = arb(1)
-        goal = ball(delta)
-        proved = True if upper <= goal else False if lower > goal else None
-        return Proof(proved, decimal(lower, False), decimal(upper, True), points)
 
 
 def bracket(statement: Statement, exchanged: bool, epsilon: Fraction, most_points: int) -> Bracket:

@@ -1,17 +1,28 @@
-"""Files that are plain: no folder, and no pipe or device, which would be waited for."""
+"""Plain files: no folder, pipe or device, which would be waited for; and text with a digest."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
+
+from jaxdp.proof.schema import unique
 
 # Bits of the flags of a file that say whether it is read or written.
 _ACCESS = os.O_RDONLY | os.O_WRONLY | os.O_RDWR
+
+
+class Format(NamedTuple):
+    """The name and the version of a text format."""
+
+    name: str
+    version: int = 1
 
 
 @contextlib.contextmanager
@@ -53,3 +64,31 @@ def read_bytes(path: str | os.PathLike[str], name: str) -> bytes:
 def read_text(path: str | os.PathLike[str], name: str, encoding: str = "utf-8") -> str:
     """The text of a plain file; errors of `read_bytes`, and `UnicodeError`."""
     return read_bytes(path, name).decode(encoding)
+
+
+def unsealed(form: Format, text: str) -> dict[str, Any]:
+    """The payload of `sealed`. Another format or version, and changed text: `ValueError`."""
+    try:
+        body = json.loads(text, object_pairs_hook=unique)
+    except (RecursionError, ValueError) as error:
+        raise ValueError(
+            f"text must be the JSON of a {form.name}, got {text[:40]!r}: {error}"
+        ) from error
+    if not isinstance(body, dict) or body.get("format") != form.name:
+        found = body.get("format") if isinstance(body, dict) else body
+        raise ValueError(f"format must be {form.name!r}, got {found!r}")
+    if body.get("version") != form.version:
+        raise ValueError(f"version must be {form.version}, got {body.get('version')!r}")
+    if body.pop("digest", None) != sha256_of(canonical(body)):
+        raise ValueError(f"digest must be that of the rest of the {form.name}: it was changed")
+    return {key: value for key, value in body.items() if key not in ("format", "version")}
+
+
+def canonical(body: dict[str, Any]) -> bytes:
+    """The one JSON text of these values."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+
+
+def sha256_of(content: bytes) -> str:
+    """SHA-256, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from jaxdp.proof.files import Format, unsealed
 from jaxdp.proof.law import Releases
 from jaxdp.proof.laws import law_of
-from jaxdp.proof.schema import check, is_symmetric, require_keys, shape_of, unique
+from jaxdp.proof.schema import check, is_symmetric, require_keys, shape_of
 
+# The text of `PrivacyLoss.to_json`.
+_FORM = Format("jaxdp-privacy-loss")
 # Relations under which one direction is reported; None is that of symmetric pairs.
 _ONE_DIRECTION = (None, "add", "remove")
 
@@ -33,18 +34,9 @@ class Statement(NamedTuple):
 
 def read(text: str) -> Statement:
     """The statement that `PrivacyLoss.to_json` wrote; `ValueError` for anything else."""
-    try:
-        body = json.loads(text, object_pairs_hook=unique)
-    except (RecursionError, ValueError) as error:
-        raise ValueError(f"statement must be JSON, got {text[:40]!r}: {error}") from error
-    require_keys("statement", body, ("format", "version", "digest", "relation", "terms"))
-    digest, relation, terms = body.pop("digest"), body["relation"], body["terms"]
-    content = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-    form, version = body["format"], body["version"]
-    if form != "jaxdp-privacy-loss" or type(version) is not int or version != 1:
-        raise ValueError(f"statement must be of version 1 of a privacy loss, got {form} {version}")
-    if digest != hashlib.sha256(content).hexdigest():
-        raise ValueError("statement must be unchanged: its digest differs")
+    body = unsealed(_FORM, text)
+    require_keys("statement", body, ("relation", "terms"))
+    relation, terms = body["relation"], body["terms"]
     check(relation, terms)
     rows: dict[str, tuple[int, dict[str, Any]]] = {}
     for term in terms:

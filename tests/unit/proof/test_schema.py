@@ -66,12 +66,32 @@ def outside(field):
         yield (field.low + 0.5).hex()
 
 
-@pytest.mark.parametrize(("kind", "key", "field"), NUMBERS)
-def test_numbers_out_of_range_are_refused(kind, key, field):
-    texts = list(outside(field))
-    assert len(texts) > 8 or field.low == -math.inf
-    for text in texts:
-        assert_refused(body(pair_of(kind, {key: number(field, text)})))
+def bad_values(kind, field):
+    """Values of another type, of another shape, and numbers that are none of a field."""
+    yield from (None, {}, [], 7, {"kind": kind}, {"kind": "os"}, [[valid(field)]])
+    if isinstance(field, Records) or not field.static:
+        yield "0x1p+0"
+    if isinstance(field, Records):
+        return
+    yield from (number(field, text) for text in outside(field))
+    if field.static:
+        return
+    arrays = [{"shape": shape, "values": [(1.0).hex()]} for shape in WRONG_SHAPES]
+    arrays.append(array(1.0) | {"more": 1})
+    yield from ([bad] if field.many else bad for bad in arrays)
+    if not field.many:
+        yield {"shape": [0], "values": []}
+
+
+# Shapes that one value does not have.
+WRONG_SHAPES = ([-3], [2], [1, 2], [True], "1", [1.0])
+
+
+@pytest.mark.parametrize(("kind", "key", "field"), ROWS)
+def test_bad_values_are_refused(kind, key, field):
+    for bad in bad_values(kind, field):
+        if bad != valid(field):
+            assert_refused(body(pair_of(kind, {key: bad})))
 
 
 @pytest.mark.parametrize(("kind", "key", "field"), NUMBERS)
@@ -87,30 +107,6 @@ def test_ends_of_a_range_are_read(kind, key, field):
         assert found[1] is None or any(
             x in found[1] for x in ("for a proof", "cannot", "shifts of P", "noise must be")
         ), found
-
-
-@pytest.mark.parametrize(("kind", "key", "field"), ROWS)
-def test_shapes_are_exact(kind, key, field):
-    good = valid(field)
-    wrong = [None, {}, [], "0x1p+0", 7, {"kind": kind}, [[good]], {"kind": "os"}]
-    if isinstance(field, Numbers) and not field.static:
-        for shape, count in (
-            ([0], 0),
-            ([-3], 1),
-            ([1], 2),
-            ([2], 1),
-            ([True], 1),
-            ("1", 1),
-            ([1.0], 1),
-        ):
-            bad = {"shape": shape, "values": [(1.0).hex()] * count}
-            if shape != [0] or not field.many:
-                wrong.append([bad] if field.many else bad)
-        wrong.append(array(1.0) | {"more": 1})
-    for bad in wrong:
-        if bad == good or (bad == "0x1p+0" and isinstance(field, Numbers) and field.static):
-            continue
-        assert_refused(body(pair_of(kind, {key: bad})))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,10 +153,9 @@ NO_LAWS = [
     finite(LOSSES[::-1], P[::-1]),
     finite([-1000.0, 0.0], [0.5, 0.5]),
     finite([-1e308, 0.0], [0.5, 0.5]),
-    record("SampledGroup")
-    | {"log_probabilities": [array(math.log(x)) for x in (0.5, 1e-4, 0.4999)]},
-    record("SampledGroup") | {"log_probabilities": [array(math.log(x)) for x in (0.5, 0.3, 0.1)]},
-    record("SampledGroup") | {"log_probabilities": [array(HALF), array(-math.inf), array(HALF)]},
+    group(0.5, 1e-4, 0.4999),
+    group(0.5, 0.3, 0.1),
+    group(0.5, 0.0, 0.5),
     record("GaussianMixture") | {"log_probabilities": [array(HALF), array(-1.0)]},
     record("GaussianMixture") | {"other_log_probabilities": [array(-math.inf)] * 2},
     record("GaussianMixture") | {"sensitivities": [array(1.0)]},
@@ -171,17 +166,14 @@ NO_LAWS = [
 ]
 
 
-@pytest.mark.parametrize("index", range(len(NO_LAWS)))
-def test_what_is_no_law_is_refused(index):
-    assert_refused(body(NO_LAWS[index]))
+@pytest.mark.parametrize("pair", NO_LAWS)
+def test_what_is_no_law_is_refused(pair):
+    assert_refused(body(pair))
 
 
 def test_laws_are_read():
     for pair in (finite(LOSSES, P), finite(LOSSES, P * 0.5, 0.5, 0.5)):
         assert read_by_both(body(pair)) == [None, None]
-
-
-POISSON = record("Poisson") | {"sampling_prob": array(0.1)}
 
 
 @pytest.mark.parametrize("relation", ["ADD_REMOVE", "foo", "", 7, True, ["add_remove"], {}])
@@ -280,8 +272,3 @@ def test_deep_records_are_refused():
 def test_an_own_kind_cannot_be_proved():
     with pytest.raises(ValueError, match="kind of pair must be one of"):
         dp.verify(sealed(FORM, body({"kind": "mine:Pair", "x": array(1.0)})), 1.0, 0.5)
-
-
-def test_a_record_of_a_loss_is_valid():
-    loss = dp.privacy_loss(dp.Mechanism(dp.Gaussian(1.0), 1.0, 0.1, "add_remove"))
-    assert read_by_both(unsealed(FORM, loss.to_json()))[0] is None
