@@ -17,13 +17,9 @@ for path in map(Path, sys.argv[1:] or sorted(NOTEBOOKS.glob("*.ipynb"))):
         timeout=TIMEOUT,
         kernel_name="python3",
         record_timing=False,
-        store_widget_state=False,
         coalesce_streams=True,
         resources={"metadata": {"path": path.parent}},
     ).execute()
-    # A stored notebook has no kernel to move a slider in: what it shows is the text instead.
-    for output in (x for cell in notebook.cells for x in cell.get("outputs", [])):
-        output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
     # Of the machine that ran it, and of no use to a reader.
     notebook.metadata["language_info"] = {"name": "python"}
     nbformat.write(notebook, path)

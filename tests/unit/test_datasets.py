@@ -36,21 +36,18 @@ def test_the_bundled_sets_need_nothing():
 
 
 def test_the_environment_comes_first(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAXDP_DATA", str(tmp_path))
     rows = "\n".join(f"{i},{i + 1},{i / 2}" for i in range(5))
     with gzip.open(tmp_path / "california_housing.csv.gz", "wt") as file:
         file.write("a,b,target\n" + rows + "\n")
-    monkeypatch.setenv("JAXDP_DATA", str(tmp_path))
     data = datasets.load("california_housing")
     assert data.features.shape == (5, 2)
     assert data.feature_names == ("a", "b")
     np.testing.assert_array_equal(data.targets, np.arange(5) / 2)
     assert str(tmp_path) in data.source
-
-
-def test_electricity_reads_openml_labels(tmp_path, monkeypatch):
+    # Labels of OpenML are text.
     with gzip.open(tmp_path / "electricity.csv.gz", "wt") as file:
         file.write("date,day,class\n0.1,2,UP\n0.2,3,DOWN\n")
-    monkeypatch.setenv("JAXDP_DATA", str(tmp_path))
     np.testing.assert_array_equal(datasets.load("electricity").targets, [1, 0])
 
 

@@ -46,14 +46,6 @@ def test_epsilon_has_derivatives():
     assert jax.grad(epsilon)(1e6, 1.0, 0.5) == 0  # clamped at epsilon = 0
 
 
-@pytest.mark.float64
-def test_batches_through_vmap():
-    scales = jnp.array([0.5, 1.0, 2.0])
-    mechanisms = dp.Mechanism(dp.Gaussian(scales), 1.0)
-    mapped = jax.vmap(lambda s: dp.Mechanism(dp.Gaussian(s), 1.0).epsilon(1e-5))(scales)
-    np.testing.assert_allclose(mapped, mechanisms.epsilon(1e-5), rtol=1e-14)
-
-
 def test_bad_input():
     for bad in (-1.0, np.nan):
         with pytest.raises(ValueError, match="sensitivity"):
