@@ -51,7 +51,7 @@ def load(name: str) -> Dataset:
     (442, 10)
     """
     checks.one_of("name", name, NAMES)
-    return _READERS[name](name)
+    return _downloaded(name) if name in _FETCHERS else _bundled(name)
 
 
 def available(name: str) -> bool:
@@ -98,23 +98,19 @@ def table(name: str, fetch: Callable[[], tuple[list[str], list[list[str]]]]):
     return header, rows, "scikit-learn's fetcher"
 
 
-def _california_housing(name: str) -> Dataset:
-    def fetch():
-        from sklearn.datasets import fetch_california_housing
-
-        bunch: Any = fetch_california_housing()
-        rows = np.column_stack([bunch.data, bunch.target])
-        return [*bunch.feature_names, "MedHouseVal"], rows.astype(str).tolist()
-
-    header, rows, source = table(name, fetch)
-    return _numeric(name, header, np.array(rows, dtype=np.float64), source)
+def _downloaded(name: str) -> Dataset:
+    header, rows, source = table(name, _FETCHERS[name])
+    known = [[*row[:-1], _LABELS.get(row[-1], row[-1])] for row in rows]
+    values = np.array(known, dtype=np.float64)
+    return Dataset(name, values[:, :-1], values[:, -1], tuple(header[:-1]), source)
 
 
-def _electricity(name: str) -> Dataset:
-    header, rows, source = table(name, lambda: openml(151))
-    upward = {"UP": "1", "DOWN": "0"}
-    values = [[*row[:-1], upward.get(row[-1], row[-1])] for row in rows]
-    return _numeric(name, header, np.array(values, dtype=np.float64), source)
+def _california_housing() -> tuple[list[str], list[list[str]]]:
+    from sklearn.datasets import fetch_california_housing
+
+    bunch: Any = fetch_california_housing()
+    rows = np.column_stack([bunch.data, bunch.target])
+    return [*bunch.feature_names, "MedHouseVal"], rows.astype(str).tolist()
 
 
 def openml(identifier: int) -> tuple[list[str], list[list[str]]]:
@@ -127,10 +123,6 @@ def openml(identifier: int) -> tuple[list[str], list[list[str]]]:
     return [str(c) for c in frame.columns], text.to_numpy().tolist()
 
 
-def _numeric(name: str, header: list[str], values: np.ndarray, source: str) -> Dataset:
-    return Dataset(name, values[:, :-1], values[:, -1], tuple(header[:-1]), source)
-
-
 def _bundled(name: str) -> Dataset:
     sources = checks.extra("sklearn.datasets", "learn")
     bunch = getattr(sources, f"load_{name}")()
@@ -140,9 +132,7 @@ def _bundled(name: str) -> Dataset:
 
 # Those that come with scikit-learn.
 _BUNDLED = ("diabetes", "breast_cancer", "digits")
-_READERS: dict[str, Callable[[str], Dataset]] = {
-    "california_housing": _california_housing,
-    "electricity": _electricity,
-    **dict.fromkeys(_BUNDLED, _bundled),
-}
-NAMES = tuple(_READERS)
+_FETCHERS = {"california_housing": _california_housing, "electricity": lambda: openml(151)}
+# Labels of OpenML's electricity.
+_LABELS = {"UP": "1", "DOWN": "0"}
+NAMES = (*_FETCHERS, *_BUNDLED)

@@ -137,8 +137,11 @@ def test_it_runs(path):
 
 
 def test_it_runs_without_any_download(tmp_path, monkeypatch):
-    """As without the downloaded data, and with fewer epsilons than a user gets, in their range."""
+    """As without the downloaded data, with fewer epsilons in their range, and two allocations."""
     monkeypatch.setattr(datasets, "available", lambda name: name in ("diabetes", "breast_cancer"))
+    settings = dict.fromkeys(("iid", "spr"), (0.02, 1.0))
+    jobs = [job._replace(settings=settings) for job in demo.trainings()]
+    monkeypatch.setattr(demo, "trainings", lambda: jobs)
     monkeypatch.setattr(demo, "TRAININGS", 8)
     lines = []
     report = demo.main(tmp_path / "new", lines.append, progress=False)
@@ -150,7 +153,7 @@ def test_it_runs_without_any_download(tmp_path, monkeypatch):
     assert {job["data"] for job in report["training"]} == {"diabetes", "breast_cancer"}
     for job in report["training"]:
         errors = job["allocations"]
-        assert set(errors) == {"iid", "spr", "inid"}
+        assert set(errors) == {"iid", "spr"}
         assert len({round(row["rho"], 12) for row in errors.values()}) == 1
         assert errors["spr"]["relative_error"] < errors["iid"]["relative_error"]
     assert report["sweep"]["log_delta"]["points"] == 10**6
