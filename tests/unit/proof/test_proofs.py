@@ -122,6 +122,7 @@ LATTICES = {
 @pytest.mark.parametrize("kind", LATTICES)
 def test_losses_on_a_lattice(kind):
     known = LATTICES[kind]()
+    assert known.lattice is not None
     unit, offset = known.lattice
     masses = {round((float(x) - float(offset)) / float(unit)): m for x, m in known.atoms}
     atoms = masses, lambda k, n: balls.ball(unit * k + n * offset)
