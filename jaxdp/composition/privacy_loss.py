@@ -357,10 +357,7 @@ def privacy_loss(
 def _pairs_of(
     release: Mechanism | Guarantee | ExponentialMechanism | DominatingPair,
 ) -> tuple[Pairs, Relation | None]:
-    """The dominating pairs that compose a release, with counts, and its relation.
-
-    Every array of a pair has a last axis of 1, along which releases compose.
-    """
+    """The dominating pairs of a release, with a last axis for releases, counts, its relation."""
     one: Any = _expanded(release)
     if isinstance(one, Mechanism):
         return tuple((_composable(pair), count) for pair, count in one.pairs()), one.relation

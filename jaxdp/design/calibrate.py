@@ -254,8 +254,7 @@ def _begun(
 def _rough_excess(search: _Search, parameter: Any, done: np.ndarray, share: float = np.inf) -> Any:
     """Excess of a known composition's log delta over the budget's; NaN in entries that are done.
 
-    An entry whose bracket excludes the target, and is narrower than a share of the distance to it,
-    is evaluated by no further engine.
+    A bracket that excludes the target by its width over `share` needs no further engine.
     """
     loss, shape, lanes = search.build(parameter), done.shape, np.flatnonzero(~done)
     leaves, tree = jax.tree.flatten(loss.terms)

@@ -232,7 +232,6 @@ def _best(
     """The best shape of a unimodal error and its deviation, as logarithms.
 
     `ranked` maps shapes along a first axis, starts and slopes to errors, deviations and slopes.
-    Those of a round lie on parabolas through three of the round before.
     """
     shares = xp.linspace(-1.0, 1.0, _SHAPES).reshape((_SHAPES,) + (1,) * xp.ndim(low))
 
@@ -261,10 +260,7 @@ def _parabola(values: Reals, share: Reals) -> Reals:
 
 
 def _designed(lanes: Lanes) -> Pair:
-    """bound / scale and deviation of the truncated Laplace of Geng et al., released `fold` times.
-
-    Its loss is epsilon / fold, or infinite with probability delta / fold.
-    """
+    """bound / scale and deviation of the truncated Laplace of Geng et al. at budget / fold."""
     epsilon, delta = lanes.epsilon / lanes.fold, lanes.delta / lanes.fold
     shape = log1p(xp.expm1(epsilon) / xp.maximum(2.0 * delta, 1e-300))
     return shape, xp.sqrt(TruncatedLaplace._of_shape(shape, lanes.shift / epsilon).variance())

@@ -66,13 +66,10 @@ class JointSensitivity:
         Each of the two holds on its own: all gathered in one coordinate, and the packing. The
         first is exact where linf >= l1, the second where the corner of the box is in the set.
         """
-        k, l1, linf = xp.broadcast_arrays(*(getattr(self.tightened(), n) for n in _SIZES))
+        tight = self.tightened()
+        k, l1, linf = xp.broadcast_arrays(tight.l0, tight.l1, tight.linf)
         packed = xp.clip(xp.ceil(2.0 * l1 / linf * (1.0 - 1e-15)) - 1.0, 1.0, k)
         # A box is its corner, for any rounding of 2 l1 / linf.
         packed = xp.where(l1 >= k * linf * (1.0 - 1e-12), k, packed)
         shifts = xp.stack([l1, linf], axis=-1)
         return shifts, xp.stack([xp.ones_like(k), packed], axis=-1)
-
-
-# Fields that determine the dominating directions.
-_SIZES = ("l0", "l1", "linf")

@@ -186,10 +186,7 @@ def _log_ratio(excess: Reals, difference: Reals) -> Reals:
 
 
 def _divergence(s: Reals, logs: tuple[Reals, Reals], losses: tuple[Reals, Reals]) -> Reals:
-    """The divergence of order 1 + s of two points, rounded down: log masses, and their losses l.
-
-    log(sum of p e^(s l)) / s; where s l is small log(1 + s m) / s, m = sum of p (e^(s l) - 1) / s.
-    """
+    """The divergence of order 1 + s of two points, rounded down: log masses, and their losses."""
     top = xp.maximum(xp.abs(losses[0]), xp.abs(losses[1]))
     near = s * top < 1.0
     low, high = xp.where(near, s, 0.0), xp.where(near, 1.0, s)

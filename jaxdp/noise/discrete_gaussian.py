@@ -157,8 +157,7 @@ class DiscreteGaussian(Noise):
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
         """(s + 1) r^2 / 2 + log(theta(s shift) / theta(0)) / s, r = shift / scale.
 
-        theta(c) = sum_k exp(-(k - c)^2 / (2 scale^2)) has period 1, so the second term is 0 where
-        s shift is whole.
+        theta(c) = sum_k exp(-(k - c)^2 / (2 scale^2)) has period 1.
         """
         return _divergence(self.scale, shift, excess)
 
@@ -213,10 +212,7 @@ def _gap(scale: Reals, shift: Reals, size: Reals, m: Reals) -> Reals:
 
 
 def _threshold(scale: Reals, shift: Reals, size: Reals) -> tuple[Reals, Reals]:
-    """The least whole m with loss(m) > epsilon, and loss(m) - epsilon.
-
-    m is exact up to 2^53; beyond, a step of the lattice is below the rounding of the scale.
-    """
+    """The least whole m with loss(m) > epsilon, exact up to 2^53, and loss(m) - epsilon."""
     usual = (scale > 1e-50) & (scale < 1e50) & (shift < 1e50) & (size < 1e50)
     s, d, e = (xp.where(usual, v, 1.0) for v in (scale, shift, size))
     m = lax.stop_gradient(xp.floor(e * s * (s / d) - 0.5 * d) + 1.0)

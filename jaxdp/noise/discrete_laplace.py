@@ -177,10 +177,7 @@ def _nodes_for(shift: Reals) -> int:
 def _atoms_at(
     scale: Reals, shift: Reals, index: Reals, width: Reals, place: float
 ) -> tuple[Reals, Reals]:
-    """Losses and log masses of the nodes 0, 1, ..., the last one that of all k >= shift.
-
-    Between the ends a node stands for `width` whole k, at the k that is `place` of the way.
-    """
+    """Losses and log masses of the nodes; one between the ends stands for `width` whole k."""
     decay = 1.0 / scale
     start = 1.0 + (index - 1.0) * width
     end = xp.minimum(start + width, shift)

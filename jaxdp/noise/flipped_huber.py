@@ -144,10 +144,7 @@ class FlippedHuber(GaussianTails):
         return divergence(_law, a, d, excess, (a, a - d, -a))
 
     def _offsets(self, a: Reals, d: Reals) -> tuple[Reals, Callable[..., tuple[Reals, ...]]]:
-        """(alpha^2 - (alpha - shift)_+^2) / (2 gamma^2). Past the grid D_a < a rho.
-
-        There the tails hold less than a normal law, and the centre counts for nothing.
-        """
+        """(alpha^2 - (alpha - shift)_+^2) / (2 gamma^2). Past the grid D_a < a rho."""
 
         def search(a: Reals, d: Reals) -> tuple[Reals, Reals]:
             # Where exp of the excess over the normal law, at its largest over the centre, times the

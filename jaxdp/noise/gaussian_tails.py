@@ -115,10 +115,7 @@ class GaussianTails(Noise):
 
     @abc.abstractmethod
     def _offsets(self, a: Reals, d: Reals) -> tuple[Reals, Callable[..., tuple[Reals, ...]]]:
-        """The published xi in units of gamma; and `last` and `beyond` of `least_offset`.
-
-        The latter as a function of ratios that are safe to divide by.
-        """
+        """The published xi in units of gamma; `last` and `beyond` of `least_offset`, by ratios."""
 
     @abc.abstractmethod
     def _unit_divergence(self, a: Reals, d: Reals, excess: Reals) -> Reals:
@@ -222,10 +219,7 @@ class Crossing(NamedTuple):
 
 
 def log_delta_at(at: Crossing, epsilon: Reals, none: Bools) -> Reals:
-    """An upper bound of log delta(epsilon), by at most 5e-15 of itself; `none`: no shift.
-
-    Where delta > 1/2, by 5e-15 + 1e-15 rho(u).
-    """
+    """An upper bound of log delta(epsilon); `none`: no shift."""
     t = at.sides()
     sides = t._replace(below=t.below & ~none, excess=xp.where(none, 0.0, t.excess))
     upper = upper_log_delta(sides, epsilon, _VALUE_ULPS, _EXPONENT_ULPS)
@@ -234,10 +228,7 @@ def log_delta_at(at: Crossing, epsilon: Reals, none: Bools) -> Reals:
 
 
 def slopes_at(at: Crossing, epsilon: Reals, out: Reals) -> tuple[Reals, Reals]:
-    """d log delta / d shift and / d epsilon, `out` = log delta: g(u) / delta times (1, -H(v)).
-
-    At fixed u, as delta is stationary in it.
-    """
+    """d log delta / d shift and / d epsilon, `out` = log delta, at fixed u: delta is stationary."""
     sides = at.sides()
     by_shift = inverse_delta(sides, epsilon, out) / at.kappa
     return by_shift, slope_in_epsilon(sides, epsilon, out)

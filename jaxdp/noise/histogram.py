@@ -187,9 +187,7 @@ class Histogram(Weighted):
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """log of atom + max over k of H_k, H_k = sum_i (p_i - e^epsilon p_(i - k))_+.
 
-        Every whole k with |k| width <= shift, and shift itself, where H is (1 - t) H_k + t H_(k+1)
-        for shift = (k + t) width: between whole shifts it is affine. Without a shift the atom has
-        no effect.
+        Every whole k with |k| width <= shift, and shift itself: between whole shifts H is affine.
         """
         steps = self._steps(shift, self.width)
         return log_delta_of(self.width, self._cells(), shift, epsilon, steps, self.even)

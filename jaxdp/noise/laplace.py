@@ -100,10 +100,7 @@ class Laplace(Noise):
         return xp.where(exponent >= 0, -xp.inf, xp.minimum(value, 0.0))
 
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """log[((s + 1) e^(s r) + s e^(-(s + 1) r)) / (2 s + 1)] / s, r = shift / scale.
-
-        Source: Mironov, CSF 2017, table II.
-        """
+        """log[((s + 1) e^(s r) + s e^(-(s + 1) r)) / (2 s + 1)] / s (Mironov, CSF 2017)."""
         return divergence_of_ratio(ratio_of(shift, self.scale), excess)
 
     def _pure_epsilon(self, shift: Reals) -> Reals:

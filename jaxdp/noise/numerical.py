@@ -107,10 +107,7 @@ class NumericalNoise(Noise):
 
     @final
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        """log of P[T < t] - e^epsilon P[T < t - shift] where the loss at t is epsilon; rounded up.
-
-        The loss log g(t) / g(t - shift) falls, as g is log-concave: the best test is a half-line.
-        """
+        """log of P[T < t] - e^epsilon P[T < t - shift] where the falling loss at t is epsilon."""
         size, reach = xp.abs(epsilon), reach_of(_once(self))
 
         def excess(t: Reals) -> tuple[Reals, Reals]:
@@ -142,11 +139,7 @@ class NumericalNoise(Noise):
 
     @final
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """Quadrature: see `kernels.divergence`.
-
-        As log g is concave, its slopes at both ends bound the loss where the difference of log g
-        is rounded away.
-        """
+        """Quadrature; slopes of log g bound the loss where a difference of log g loses digits."""
 
         def law(noise: Noise, shift: Reals, t: Reals) -> tuple[Reals, Reals]:
             here = noise.log_density(t)
@@ -161,10 +154,7 @@ class NumericalNoise(Noise):
 
     @final
     def _pure_epsilon(self, shift: Reals) -> Reals:
-        """shift times the slope of log g in the tail, where that has a limit; else infinite.
-
-        A limit: the slope is the same at the reach and at twice that, where P[T > x] < e^-300.
-        """
+        """shift times the slope of log g, if it is the same at the reach and at twice that."""
         once = _once(self)
         reach = reach_of(once)
         near, far = (once._log_density_slope(x) for x in (reach, 2.0 * reach))

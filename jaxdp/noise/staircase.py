@@ -130,14 +130,11 @@ class Staircase(Noise):
         return self.sensitivity**power * shells * 2.0 / norm
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        """The sum over j of p_j (1 - exp(epsilon - j self.epsilon))_+.
+        """The sum over j of p_j (1 - exp(epsilon - j self.epsilon))_+ (`kernels.staircase_loss`).
 
-        p_j, and the sum, are closed forms (`noise/kernels/staircase_loss.py`). For
-        shift <= sensitivity only p_1 = a (shift b / (1 - b) + min(shift, 2 split sensitivity))
-        counts. It is the supremum over |m| <= shift because delta increases with m, as for every
-        symmetric density that falls from its centre: for epsilon >= 0 its derivative in m is
-        -e^epsilon times the integral of g'(t + m) where g(t) > e^epsilon g(t + m), hence
-        t > -m / 2 and g' <= 0.
+        It is the supremum over |m| <= shift, as for every symmetric density that falls from its
+        centre: the derivative in m is -e^epsilon times the integral of g'(t + m) where
+        g(t) > e^epsilon g(t + m), hence t > -m / 2 and g' <= 0.
         """
         return log_delta(*self._parameters(), shift, epsilon)
 

@@ -138,11 +138,7 @@ class Subbotin(Noise):
         return xp.where(self.power < 2, heavy, round_up(variance, 32))
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        """Incomplete gamma functions of order s = 1/p, G(s, x) the upper one.
-
-        2 Gamma(s) delta = G(s, A) - e^epsilon G(s, A + epsilon), A = |u / scale|^p / p, at the u
-        where the loss is epsilon; plus 2 gamma(s, A) where u < 0.
-        """
+        """See the module; at power 1 the Laplace's."""
         r, power = ratio_of(shift, self.scale), self.power
         exact = Laplace(self.scale).log_delta(shift, epsilon)
         pure, log_place = power == 1, _log_place(r, epsilon, power)
@@ -208,11 +204,7 @@ def _law(power: Reals, shift: Reals, t: Reals) -> tuple[Reals, Reals]:
 
 
 def _log_place(ratio: Reals, epsilon: Reals, power: Reals) -> Reals:
-    """log of (|epsilon| / ratio)^(1 / (p - 1)), rounded down; 0 at least.
-
-    The loss at t is at most ratio (t + ratio)^(p - 1), so that t + ratio is larger where it exceeds
-    epsilon.
-    """
+    """log of (|epsilon| / ratio)^(1 / (p - 1)), below t + ratio where the loss exceeds epsilon."""
     high = xp.maximum(ratio, _LEAST) * (1.0 + 4.0 * ULP)
     log_growth = xp.log1p(xp.maximum(xp.abs(epsilon) - high, 0.0) / high) * (1.0 - 8.0 * ULP)
     return log_growth / xp.maximum(power - 1.0, ULP)
@@ -221,10 +213,7 @@ def _log_place(ratio: Reals, epsilon: Reals, power: Reals) -> Reals:
 def _log_delta_beyond(
     ratio: Reals, epsilon: Reals, power: Reals, log_place: Reals, last: Reals
 ) -> Reals:
-    """A bound where |epsilon| >= ratio: `last`, the value just before, or a tail if that is less.
-
-    The tail begins where the loss can exceed epsilon: see `_log_place`.
-    """
+    """A bound where |epsilon| >= ratio: `last`, the value just before, or the tail from there."""
     start = xp.exp(xp.minimum(log_place, _LARGEST_LOG)) - ratio
     start = xp.maximum(start * (1.0 - _BELOW), 0.0)
     tail = _log_survival(start, power) * (1.0 - _BELOW)
@@ -234,11 +223,8 @@ def _log_delta_beyond(
 
 
 def _divergence(power: Reals, shift: Reals, s: Reals) -> Reals:
-    """Renyi divergence of the order 1 + s at scale 1, for arrays of one shape.
-
-    Nodes are graded towards the mode of the tilted density, or to where the density itself falls:
-    of a high power both are steep.
-    """
+    """Renyi divergence of the order 1 + s at scale 1, for arrays of one shape."""
+    # Nodes are graded towards the mode of the tilted density, or to where the density itself falls.
     ratio = xp.log1p(1.0 / xp.maximum(s, _LEAST)) / (power - 1.0)
     mode = shift / xp.expm1(xp.minimum(ratio, _LARGEST_LOG))
     return divergence(_law, power, shift, s, (xp.maximum(mode, power ** (1.0 / power)),))
@@ -250,10 +236,7 @@ def _order(x: Reals) -> Reals:
 
 
 def _least_rho(shift: Reals, power: Reals) -> Reals:
-    """Upper bound on the zCDP rho at scale 1, 0 < shift < inf.
-
-    It lies 0.4 % above the least such rho near power 2, 2e-6 below 1.9.
-    """
+    """Upper bound on the zCDP rho at scale 1, 0 < shift < inf."""
     unit = lax.stop_gradient(_divergence(power, shift, xp.zeros_like(shift)))
 
     def point(y: Reals) -> tuple[Reals, Reals, Reals]:
@@ -371,10 +354,7 @@ def loss_threshold(shift: Reals, epsilon: Reals, power: Reals) -> Threshold:
 
 @loss_threshold.defjvp
 def _loss_threshold_jvp(primals, tangents):
-    """Derivative rule by the implicit function theorem.
-
-    psi(u) = u^(p-1) and psi(v) are the slopes of A and B.
-    """
+    """By the implicit function theorem; psi(u) = u^(p-1) and psi(v) are the slopes of A and B."""
     _, epsilon, power = primals
     out = loss_threshold(*primals)
     a, log_a, growth, side = out

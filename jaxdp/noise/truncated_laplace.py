@@ -125,10 +125,7 @@ class TruncatedLaplace(Noise):
         )
 
     def _absolute_moment(self, power: Reals) -> Reals:
-        """scale^p gamma(p + 1, bound / scale) / (1 - exp(-bound / scale)).
-
-        gamma is the lower incomplete gamma function.
-        """
+        """scale^p gamma(p + 1, bound / scale) / (1 - exp(-bound / scale)), gamma the lower one."""
         support = self._support()
         x = support.exponent(self.bound)
         # gamma(p + 1, x) = x^(p + 1) e^-x sum_k x^k / ((p + 1) ... (p + 1 + k)), all positive.
@@ -185,10 +182,7 @@ class TruncatedLaplace(Noise):
         return atom_pair(xp.where(self._infinite_loss(shift), xp.nan, atom))
 
     def _finite_loss(self, shift: Reals) -> tuple[Reals, Reals]:
-        """log(1 - P[T > bound - shift]), and min(shift, 2 bound - shift) / scale, rounded up.
-
-        Infinite losses are where the other input has nothing.
-        """
+        """log(1 - P[T > bound - shift]), and min(shift, 2 bound - shift) / scale, rounded up."""
         endless = xp.isinf(self.bound) & ~xp.isnan(shift)
         beyond = self._log_survival(xp.where(endless, self.bound, self.bound - shift))
         thin = _log_thin(self.scale, self.bound, shift)
@@ -204,10 +198,7 @@ class TruncatedLaplace(Noise):
 
 
 def _away_from_underflow(scale: Reals, bound: Reals, shift: Reals) -> tuple[Reals, Reals, Reals]:
-    """Lengths times a power of 2 where half of one may underflow: only ratios count.
-
-    Of what overflows then a shift is infinite, and a finite bound 1e300: neither is safer.
-    """
+    """Lengths times a power of 2 where half of one may underflow; a bound stays below 1e300."""
     lift = xp.where(xp.minimum(scale, bound) < _SMALL, _LIFT, 1.0)
     lifted = xp.where(xp.isinf(bound), bound, xp.minimum(bound * lift, _WIDEST))
     return scale * lift, xp.where(lift > 1, lifted, bound), shift * lift

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-
-from jaxdp._core import checks
 
 # Pieces of a cell, with a bound on a user's function in each. chosen: 2% of a cell
 _POINTS = 64
@@ -16,6 +14,7 @@ _POINTS = 64
 class ErrorMeasure(NamedTuple):
     """left max(-x, 0) + right max(x, 0) + square x^2 + function(|x|), in the query's unit.
 
+    `ErrorMeasure(1 - q, q)` is the pinball loss of a quantile q in (0, 1).
     Weights are zero or more; `function`, if any, takes and returns NumPy arrays, is nonnegative
     and does not decrease. The sum must grow without bound on both sides: otherwise the optimum is
     no answer at all.
@@ -77,51 +76,20 @@ MEASURES = {
     "l2": ErrorMeasure(0.0, 0.0, 1.0),
     "asymmetric": ErrorMeasure(1.0, 2.0),
 }
-MeasureLike: TypeAlias = (
-    str | ErrorMeasure | Mapping[str, float] | Callable[[np.ndarray], np.ndarray]
-)
-
-
-def pinball(quantile: float) -> ErrorMeasure:
-    """The loss of a quantile: quantile max(x, 0) + (1 - quantile) max(-x, 0).
-
-    Args:
-        quantile: in (0, 1).
-
-    Returns:
-        An `ErrorMeasure`, for `dp.optimal.noise` and its like.
-
-    A quantile of 0 or 1, where one side costs nothing: `ValueError`.
-
-    >>> import numpy as np
-    >>> import jaxdp as dp
-    >>> dp.optimal.pinball(0.75)(np.array([-1.0, 1.0]))
-    array([0.25, 0.75])
-    """
-    level = np.asarray(checks.probability("quantile", quantile))
-    if level.ndim or not 0 < level < 1:
-        raise ValueError(
-            f"quantile must be one number in (0, 1), got {quantile}: at 0 and 1 one side is free"
-        )
-    return ErrorMeasure(1.0 - float(level), float(level))
+MeasureLike: TypeAlias = str | ErrorMeasure | Callable[[np.ndarray], np.ndarray]
 
 
 def measure_of(loss: MeasureLike) -> ErrorMeasure:
-    """The measure that a name, a mapping of names to weights, or a function of |x| stands for."""
+    """The measure that a name or a function of |x| stands for."""
     if isinstance(loss, str):
         if loss not in MEASURES:
             raise ValueError(f"loss must be one of {', '.join(MEASURES)}, got {loss!r}")
         return MEASURES[loss]
-    if isinstance(loss, Mapping):
-        parts = [(float(weight), measure_of(name)) for name, weight in loss.items()]
-        left = sum(w * part.left for w, part in parts)
-        right = sum(w * part.right for w, part in parts)
-        return _checked(ErrorMeasure(left, right, sum(w * part.square for w, part in parts)))
     if isinstance(loss, ErrorMeasure):
         return _checked(loss)
     if callable(loss):
         return _checked(ErrorMeasure(0.0, 0.0, 0.0, loss))
-    raise ValueError(f"loss must be a name, weights of names or a function, got {loss!r}")
+    raise ValueError(f"loss must be a name, an ErrorMeasure or a function, got {loss!r}")
 
 
 def _checked(measure: ErrorMeasure) -> ErrorMeasure:

@@ -116,7 +116,6 @@ def dear_rows() -> list[Row]:
             "epsilon:moderate delta:small sensitivity:size"),
         row("optimal.mechanism", lambda e, d, s: dp.optimal.mechanism((e, d), s, (0.0, 1.0)),
             "epsilon:moderate delta:small sensitivity:scale"),
-        row("optimal.pinball", dp.optimal.pinball, "quantile:share"),
         row("GaussianMixture", lambda v, s: dp.GaussianMixture(v, [0.5, 0.5], s),
             "sensitivities:vector scale:scale"),
         row("dpsgd.epsilon", lambda s, d, q, n: dp.dpsgd.epsilon(s, d, sampling_prob=q, steps=n),

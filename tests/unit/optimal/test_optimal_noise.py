@@ -11,8 +11,8 @@ from optimal_checks import budget, check_noise, rows, slow_if
 from scipy import stats
 
 import jaxdp as dp
+from jaxdp.optimal import ErrorMeasure
 from jaxdp.optimal.certify import dual_bound
-from jaxdp.optimal.measure import ErrorMeasure
 from jaxdp.optimal.program import Block, Program, Shape
 
 CELLS = "certified bracket l1; truncated Laplace loss; paper suboptimality % (UB table, LB table)"
@@ -67,22 +67,15 @@ def test_several_budgets_at_once_and_a_cap_on_the_atom():
 
 
 def test_other_losses():
-    tilted = check_noise(
-        dp.optimal.noise(
-            dp.Budget(1.0, 0.2), dp.optimal.pinball(0.3), resolution=12, symmetric=False
-        )
-    )
-    mirrored = check_noise(
-        dp.optimal.noise(
-            dp.Budget(1.0, 0.2), dp.optimal.pinball(0.7), resolution=12, symmetric=False
-        )
+    budget = dp.Budget(1.0, 0.2)
+    tilted, mirrored = (
+        check_noise(dp.optimal.noise(budget, ErrorMeasure(*w), resolution=12, symmetric=False))
+        for w in ((0.7, 0.3), (0.3, 0.7))
     )
     assert tilted.loss_upper == pytest.approx(mirrored.loss_upper, rel=1e-6)
-    mixed = check_noise(
-        dp.optimal.noise(dp.Budget(1.0, 0.2), {"l1": 0.5, "l2": 0.5}, resolution=12)
-    )
-    own = check_noise(
-        dp.optimal.noise(dp.Budget(1.0, 0.2), lambda x: 0.5 * x + 0.5 * x * x, resolution=12)
+    mixed, own = (
+        check_noise(dp.optimal.noise(budget, loss, resolution=12))
+        for loss in (ErrorMeasure(0.5, 0.5, 0.5), lambda x: 0.5 * x + 0.5 * x * x)
     )
     assert own.loss_lower <= mixed.loss_lower <= mixed.loss_upper <= own.loss_upper
     assert own.loss_upper - own.loss_lower < 0.02
@@ -184,8 +177,6 @@ def test_bad_input():
         dp.optimal.noise(dp.Budget(0.001, 0.1), _overflowing)
     with pytest.raises(ValueError, match="never falls"):
         dp.optimal.noise(one, lambda x: x * np.cos(x) ** 2)
-    with pytest.raises(ValueError, match="quantile must be one number in"):
-        dp.optimal.pinball(1.0)
     with pytest.raises(ValueError, match="symmetric must be False"):
         dp.optimal.noise(one, "asymmetric")
     for name, value in (
