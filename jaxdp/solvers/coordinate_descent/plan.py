@@ -210,15 +210,12 @@ def _calibrated(shaped: Plan, budget: Budget) -> Plan:
 
 
 @in_float64
-def noiseless_plan(
-    smoothness: Smoothness | ArrayLike, *, passes: int, step: ArrayLike = 1.0
-) -> Plan:
+def noiseless_plan(smoothness: Smoothness | ArrayLike, *, passes: int) -> Plan:
     """Cyclic passes without clipping or noise: NOT PRIVATE, for optima and tests only.
 
     Args:
         smoothness: M_j, (p,), of any origin.
-        passes: their number.
-        step: steps are step / M_j.
+        passes: their number, of steps 1 / M_j.
 
     Returns:
         A `Plan` with scales of 0 and thresholds of infinity.
@@ -232,10 +229,17 @@ def noiseless_plan(
     unbounded = xp.full_like(curvature, xp.inf)
     passes = checks.positive_integer("passes", passes)
     sequence = sequence_of("cyclic", passes, len(curvature), None)
-    steps = checks.positive("step", step) / curvature
     noise = xp.zeros_like(curvature), Gaussian(1.0)
     return Plan(
-        sequence, steps, xp.ones(passes), unbounded, unbounded, *noise, None, None, "replace_one"
+        sequence,
+        1.0 / curvature,
+        xp.ones(passes),
+        unbounded,
+        unbounded,
+        *noise,
+        None,
+        None,
+        "replace_one",
     )
 
 

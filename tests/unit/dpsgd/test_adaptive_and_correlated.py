@@ -20,20 +20,11 @@ from jaxdp.solvers.lattice import Added
 KEY = jax.random.key(0)
 PARAMS = {"a": jnp.zeros(3), "b": jnp.zeros((2, 2))}
 SIZES = {"clip": 1.0, "dataset_size": 400, "batch_size": 100}
-DATA = np.random.default_rng(0).normal(size=(400, 3)) * np.array([1.0, 2.0, 3.0])
-
-
-def loss(params, x):
-    return jnp.sum((params["a"] - x) ** 2) + jnp.sum(params["b"]) * x[0]
 
 
 def make(noise_multiplier=1.0, steps=6, release="float", params=PARAMS, **named):
     known = {"noise_multiplier": noise_multiplier, "steps": steps, "release": release}
     return dpsgd.plan(None, params, **(SIZES | known | named))
-
-
-def train(plan, key=KEY, **named):
-    return dpsgd.train(loss, PARAMS, DATA, plan, optax.sgd(0.1), key, **named)
 
 
 @pytest.mark.parametrize(("noise", "allocation"), [("gaussian", "inid"), ("laplace", "spr")])
@@ -169,23 +160,6 @@ def test_bands_cost_one_sampled_step_a_cycle():
     matrix = dp.GDP.of_matrix(strategy / every.column_norm, 1.5, min_sep=4, participations=2)
     found = float(every.guarantee.exact.epsilon(1e-6))
     assert found == pytest.approx(float(matrix.epsilon(1e-6)), rel=1e-9)
-
-
-@pytest.mark.parametrize("named", [{"clip_quantile": 0.5}, {"bands": 3}])
-def test_a_killed_training_ends_the_same_and_keys_differ(tmp_path, named):
-    plan, path = make(**named), tmp_path / "run"
-
-    def dies(steps, *_):
-        if steps == 4:
-            raise KeyboardInterrupt
-
-    whole = train(plan)
-    with pytest.raises(KeyboardInterrupt):
-        train(plan, path=path, every=2, callback=dies)
-    again = train(plan, path=path)
-    jax.tree.map(np.testing.assert_array_equal, whole, again)
-    other = train(plan, jax.random.key(1))
-    assert np.all(np.asarray(other["a"]) != np.asarray(whole["a"]))
 
 
 @pytest.mark.parametrize(

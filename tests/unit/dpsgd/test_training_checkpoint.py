@@ -44,12 +44,21 @@ def train(plan, path=None, key=KEY, optimizer=None, loss=loss, params=FIRST, dat
 
 
 @pytest.mark.parametrize(
-    "sampling", [dp.sampling.Poisson(0.5), dp.sampling.WithoutReplacement(6, RECORDS)]
+    "named",
+    [
+        {},
+        {"sampling": dp.sampling.WithoutReplacement(6, RECORDS), "sampling_prob": None},
+        {"clip_quantile": 0.5},
+        {"bands": 2},
+    ],
+    ids=str,
 )
-def test_a_resumed_training_ends_the_same(tmp_path, plan, sampling):
-    plan, path, told = dataclasses.replace(plan, sampling=sampling), tmp_path / "run", []
+def test_a_resumed_training_ends_the_same(tmp_path, named):
+    known = {"sampling_prob": 0.5, "steps": 5, "dataset_size": RECORDS, "release": "float"}
+    plan = dpsgd.plan(None, FIRST, noise_multiplier=1.0, clip=1.0, **(known | named))
+    path, told = tmp_path / "run", []
 
-    def dies_late(made, params):
+    def dies_late(made, *_):
         told.append(made)
         if made == 4:
             raise KeyboardInterrupt
@@ -64,6 +73,7 @@ def test_a_resumed_training_ends_the_same(tmp_path, plan, sampling):
         for name, leaf in whole.items():
             assert resumed[name].dtype == leaf.dtype
             np.testing.assert_array_equal(resumed[name], leaf)
+    assert np.all(train(plan, key=jax.random.key(6))["w"] != whole["w"])
     assert [each.name for each in tmp_path.iterdir()] == ["run"]
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import gc
 import weakref
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -103,20 +102,6 @@ def test_a_budget_that_needs_no_noise_is_not_searched_for(budget, monkeypatch):
     assert made.noise_multiplier == 0.01
 
 
-def test_clipping_by_another_plan_compiles_nothing():
-    def clipped(steps, relation="add"):
-        known = {"steps": steps, "sampling_prob": 0.1, "dataset_size": 100, "relation": relation}
-        made = dpsgd.plan(None, {"w": DATA[0]}, clip=1.0, noise_multiplier=steps, **known)
-        sums: Any = dpsgd.clip_groups(made).update({"w": DATA}, None)[0]
-        return sums["w"]
-
-    first = clipped(3)
-    with counted() as compiled:
-        for given in ((4,), (5, "remove")):
-            np.testing.assert_array_equal(clipped(*given), first)
-    assert compiled == []
-
-
 def test_what_a_training_reads_is_what_it_runs_with(plan):
     """Programs are shared by what they compute, not by which objects compute it."""
     loss, first = Distance(1.0), train(plan, key=KEY)
@@ -167,37 +152,33 @@ def test_types_that_change_between_calls_are_traced_again():
     assert double({"a": 1}["a"]) == 2
 
 
-def test_a_batch_of_ones_own_compiles_once():
-    def batches(key):
-        for scheme in (
-            dp.sampling.Poisson(0.2),
-            dp.sampling.TruncatedPoisson(0.2, 16, 50),
-            dp.sampling.WithoutReplacement(16, 50),
-            dp.sampling.RandomAllocation(7),
-            dp.sampling.BallsInBins(7, 2),
-        ):
-            for step in range(3):
-                dp.sampling.batch(scheme, key, 50, 16, step=step)
+def batches(turn):
+    for scheme in (
+        dp.sampling.Poisson(0.2),
+        dp.sampling.TruncatedPoisson(0.2, 16, 50),
+        dp.sampling.WithoutReplacement(16, 50),
+        dp.sampling.RandomAllocation(7),
+        dp.sampling.BallsInBins(7, 2),
+    ):
+        for step in range(3):
+            dp.sampling.batch(scheme, dp.secure_key(), 50, 16, step=step)
 
-    batches(dp.secure_key())
+
+def step_by_hand(turn):
+    """By a plan of other steps and relation, with another key."""
+    known = {"sampling_prob": 0.1, "dataset_size": 100, "relation": ("add", "remove")[turn]}
+    made = dpsgd.plan(None, FIRST, clip=1.0, noise_multiplier=3.0, steps=3 + turn, **known)
+    clipping, noising = dpsgd.clip_groups(made), dpsgd.add_noise(made, dp.secure_key())
+    total, _ = clipping.update({"w": jnp.asarray(DATA + turn)}, clipping.init(None))
+    noising.update(total, noising.init(FIRST))
+
+
+@pytest.mark.parametrize("call", [batches, step_by_hand])
+def test_loops_of_ones_own_compile_once(call):
+    """Outside of `jit`, too: batches, sums and noise are programs that are kept."""
+    call(0)
     with counted() as compiled:
-        batches(dp.secure_key())
-    assert compiled == []
-
-
-def test_a_step_of_ones_own_compiles_once(plan):
-    """Outside of `jit`, too: sums and noise are programs that are kept."""
-    made = dataclasses.replace(plan, release="lattice")
-    clipping = dpsgd.clip_groups(made)
-
-    def step(key, batch):
-        total, _ = clipping.update({"w": batch}, clipping.init(None))
-        noising = dpsgd.add_noise(made, key)
-        return noising.update(total, noising.init(FIRST))
-
-    step(dp.secure_key(), jnp.asarray(DATA))
-    with counted() as compiled:
-        step(dp.secure_key(), jnp.asarray(DATA + 1.0))
+        call(1)
     assert compiled == []
 
 

@@ -71,7 +71,7 @@ PUBLIC = {"delta": 1e-6, "feature_bounds": (-1.0, 1.0), "target_bounds": (-1.0, 
 def test_other_epsilons_numbers_of_records_and_widths_compile_nothing(solver):
     rng = np.random.default_rng(0)
     features = rng.uniform(-1, 1, size=(500, 5))
-    for place, (epsilon, records, width) in enumerate([(1.0, 500, 2), (0.05, 257, 3), (3, 300, 5)]):
+    for place, (epsilon, records, width) in enumerate([(1.0, 500, 2), (0.05, 257, 3)]):
         x = features[:records, :width]
         with counted() as found:
             dp.DPLinearRegression(epsilon=epsilon, solver=solver, **PUBLIC).fit(x, x[:, 0])

@@ -8,7 +8,6 @@ from small_descent import BUDGET, SMOOTHNESS, draw, make_plan
 
 import jaxdp as dp
 from jaxdp.solvers import coordinate_descent as cd
-from jaxdp.solvers.coordinate_descent.plan import composed
 from jaxdp.solvers.lattice import added
 from jaxdp.solvers.problems import Smoothness
 
@@ -187,11 +186,3 @@ def test_what_the_smoothness_cost_is_composed_exactly():
     np.testing.assert_allclose(both.guarantee.log_delta(1.0), by_hand.log_delta(1.0), rtol=1e-9)
     with pytest.raises(ValueError, match="beside the spent budget"):
         small_plan(spent=dp.PureDP(3.0))
-
-
-@pytest.mark.long
-def test_composed_is_what_the_parts_compose_to():
-    ratios, visits = jnp.array([0.1, 0.3]), jnp.array([4.0, 0.0])
-    total = composed(dp.Laplace(1.0), ratios, visits, None)
-    one = 4 * dp.privacy_loss(dp.Mechanism(dp.Laplace(1.0), 0.1))
-    np.testing.assert_allclose(total.log_delta(0.13), one.log_delta(0.13), rtol=1e-7)
