@@ -13,9 +13,9 @@ depends only on the types of the pairs and on the units of lattices.
 
 If many values belong to one loss, `contour.shared` answers them first. `ends` follows the
 first engines, for every lane. `contour.few_hits` answers sampled Gaussians of which few hold the
-record, and `contour.number_of_rare_losses` counts rare large losses of any other samples.
-`divergences` follows the last engine. A program for a GPU evaluates one engine, and the host the
-lanes that it leaves wide (`steps_on_gpu`).
+record that is removed or replaced, and `contour.number_of_rare_losses` counts rare large losses of
+any other samples. `divergences` follows the last engine. A program for a GPU evaluates one engine,
+and the host the lanes that it leaves wide (`steps_on_gpu`).
 """
 
 from __future__ import annotations
@@ -55,6 +55,9 @@ MOST_LEFT = 0.9
 
 END = Row("end", ALWAYS)
 ON_MIXTURES = Row("mixtures", 1e-6, BLOCKS)
+FEW = Row("few hits", 1e-5)
+# Smooth losses that add up: these are a nat or more above the truth. measured
+LAST = Row("divergences", 0.1)
 RARE = Row("number of rare losses", 1e-3)  # narrower: lowers few. measured
 ON_LAWS = Row("laws", levels=LAW_BLOCKS, if_unanswered=True, most_left=MOST_LEFT)
 SHARED_LAWS = Row("shared laws", shared.CLOSE, LAW_BLOCKS, most_left=MOST_LEFT)
@@ -75,21 +78,22 @@ TABLE: dict[Kind, tuple[Row, ...]] = {
         # In a small batch the short sum costs more than it saves. chosen
         Row("short mixtures", more_than=64, if_unanswered=True),
         ON_MIXTURES,
-        Row("few hits", 1e-5),
+        FEW,
         END,
         # Pairs that few hits do not serve, as of truncated batches.
         Row("laws", 1e-5, LAW_BLOCKS[1:2]),
         RARE,
         Row("points", 1e-3),
-        Row("divergences", 1e-3),
+        LAST,
     ),
     "smooth": (
         SHARED_LAWS,
         END,
         ON_LAWS,
+        FEW,
         RARE,
         Row("points", 1e-5),
-        Row("divergences", 1e-5),
+        LAST,
     ),
     "other": (
         SHARED_LAWS,
@@ -128,6 +132,8 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
     if kind not in ("mixtures", "smooth"):  # a smooth loss can be rarely large by itself
         is_sampled = any(np.any(np.asarray(term.pair.log_hit()) < 0) for term in terms)
         rows = tuple(row for row in rows if is_sampled or row != RARE)
+    if not few_hits.serves(terms):
+        rows = tuple(row for row in rows if row != FEW)
     return _steps(question, (*rows, *_of_ranges(terms)))
 
 

@@ -1,8 +1,10 @@
-"""log delta of sampled Gaussians, where a record is removed and few samples hold it.
+"""log delta of sampled Gaussians, where a record is removed or replaced and few samples hold it.
 
-Two smooth steps, C(x) = erfc((x - c) / w) / 2 and T, the same at c' > c, split the density p of
-the noise coordinate under P into A = p C, D = p (T - C) and R = p (1 - T), all positive. With F =
-A + D and the loss l = log r, r the ratio of both densities, delta of n releases is the sum of
+The noise coordinate x has the density p = a(x) N(0, 1) under P, a a sum of exponentials that rise;
+under Q it has the density N(0, 1), or a(-x) N(0, 1) if a record is replaced. Two smooth steps, C(x)
+= erfc((x - c) / w) / 2 and T, the same at c' > c, split p into A = p C, D = p (T - C) and R = p (1
+- T), all positive. With F = A + D and the loss l = log r, r the ratio of both densities, delta of n
+releases is the sum of
 
 * losses of A alone: at most Chernoff's bound, which c puts far below delta;
 * no R and some D: F^n - A^n = A^n expm1(n log1p(D / A)), summed as in `terms`;
@@ -10,9 +12,10 @@ A + D and the loss l = log r, r the ratio of both densities, delta of n releases
   forms: erfc((x - c) / w) / 2 has the mean Phi((c - m) / (1 + w^2 / 2)^(1/2)) under N(m, 1). The
   last term is at most e^((1 + s) epsilon - entropy(s)) E e^(-(1 + s) L), by Chernoff's bound.
 
-At a height y within `strip`, |r| is at most r on the axis, as r is a positive sum of exponentials,
-and |erfc((x + i y - c) / w)| at most e^(y^2 / w^2) times its value there. So moments of moduli are
-at most G(y) = e^(y^2 / 2 + y^2 / w^2) times the real ones. The bracket has these errors:
+At a height y within `strip`, |a(x)| is at most a on the axis, as its terms are positive, |a(-x)| at
+least cos(m y / 2) times its value there, m the only mean, and |erfc((x + i y - c) / w)| at most
+e^(y^2 / w^2) times. So moments of moduli are at most G(y) = e^(y^2 / 2 + y^2 / w^2) times the real
+ones, over cos(m y / 2)^theta if a record is replaced. The bracket has these errors:
 
 * quadrature, of nodes dx apart at a height y: e^(-2 pi y / dx) of the real moments from below, and
   e^(-2 pi (Y - y) / dx) G(Y) of them from above, at the best Y;
@@ -34,18 +37,26 @@ from jaxdp._core.namespace import logsumexp, special
 from jaxdp._numeric.elementary import LOG_SQRT_2PI, ULP, conversion_entropy
 from jaxdp.accountant import inverse
 from jaxdp.accountant.batch import Batch
+from jaxdp.accountant.composition import Term, Terms
+from jaxdp.accountant.contour import engine as contour
 from jaxdp.accountant.contour.engine import LARGEST_EPSILON, Lanes, lanes_last
 from jaxdp.accountant.contour.mixtures import loss_above, loss_on_axis, mixtures_of
 from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.runner import by_lanes
 from jaxdp.accountant.steps import Engine, LogBounds, Question, of_numpy
+from jaxdp.dominating_pair.additive import Additive
+from jaxdp.dominating_pair.poisson import Poisson
+from jaxdp.dominating_pair.replaced import Replaced
+from jaxdp.noise.gaussian import Gaussian
 
 NEAR = 32  # points that share a far power. measured
 SPACING = 0.34  # of nodes, over w. chosen: from below and from above they miss e^(-42)
 FALLEN = 23.0  # nats below its peak of a tilted law's last node. derived: 1e-10
 PLACES = 1400  # of estimates. chosen
-MOST_NODES = 2**13  # of a plan. chosen: its turns take 20 MB
+MOST_NODES = 2**13  # of a plan. chosen: its turns take 70 MB
 FIRST = -9.5  # first node, in units of the noise. chosen: BELOW is far below delta's rounding
+BEHIND = 2.0  # means by which it is lower if records are replaced. derived: Q has one there
+NO_MASS = -42.0  # log of a node's moment that is left out. derived: 1e-18, in each of 1e8 releases
 LAST = 60.0  # last place of a step, in units of the noise. chosen
 BELOW = 2.2e-21  # twice the probability below the first node. derived
 HEIGHT = 6.8  # of the contour's nodes, in nodes. chosen
@@ -61,6 +72,9 @@ PLANS = (
     (0.1, 4.0, 0.1, 4096),
     (0.04, 4.0, 0.2, 4096),
     (0.1, 12.0, 0.2, 4096),
+    (0.1, 12.0, 0.2, 16384),
+    (0.04, 12.0, 0.2, 16384),
+    (0.1, 12.0, 0.1, 16384),
 )
 TRIED = 2  # contours, if no plan is good. chosen
 ENOUGH = -13.0  # log of a predicted error over delta that is small. chosen
@@ -81,21 +95,44 @@ def engine(question: Question) -> Engine:
     """The bounds for a question."""
     answer = _log_delta if question == "log delta" else _epsilon
 
-    def arrays(batch: Batch, known: LogBounds) -> Lanes:
-        return Lanes(*mixtures_of(batch), batch.values, known)
-
-    def solve(lanes: Lanes, _: Any) -> LogBounds:
+    def solve(of: tuple[Lanes, Any], _: Any) -> LogBounds:
+        lanes, replaces = of
         value, rows = float(lanes.value[0]), lanes_last(lanes.rows)  # of one lane
         lower, upper = -np.inf, np.inf
         if _serves(rows) and LEAST[question] < value < LARGEST_EPSILON:
             used = rows.number[:, 0] > 0
             kept = {name: getattr(rows, name)[..., used, :] for name in rows._fields[:-1]}
-            lower, upper = answer(rows._replace(**kept), value)
+            law = _law(rows._replace(**kept), bool(replaces[0]), LAST, PLACES)
+            lower, upper = answer(law, value)
         unknown = np.isnan([lower, upper])
         found = np.where(unknown, [-np.inf, np.inf], [lower, upper])
         return of_numpy(found[:1], found[1:])
 
-    return by_lanes(arrays, solve, lambda _: 1)
+    return by_lanes(lanes_of, solve, lambda _: 1)
+
+
+def lanes_of(batch: Batch, known: Any) -> tuple[Lanes, Any]:
+    """The lanes, of removed records, and whether the record of each is replaced."""
+    replaces = _are_replaced(batch.terms)
+    if replaces:
+        batch = Batch(tuple(map(_removed, batch.terms)), batch.values)
+    return Lanes(*mixtures_of(batch), batch.values, known), np.full(batch.values.shape, replaces)
+
+
+def serves(terms: Terms) -> bool:
+    """True for sampled Gaussians, or for samples of which a record is replaced."""
+    return contour.serves(terms) or _are_replaced(terms)
+
+
+def _are_replaced(terms: Terms) -> bool:
+    return all(isinstance(x.pair, Replaced) and isinstance(x.pair.noise, Gaussian) for x in terms)
+
+
+def _removed(term: Term) -> Term:
+    """The term of which records are removed, not replaced."""
+    pair: Any = term.pair
+    whole = Additive(pair.noise, pair.shift)
+    return Term(Poisson(whole, pair.sampling_prob, 0.0), term.count)
 
 
 def _serves(rows: Any) -> bool:
@@ -110,12 +147,14 @@ class _Law(NamedTuple):
     """Phases of equal releases, on one row of nodes."""
 
     of: Any  # the components of one lane
+    replaces: bool  # True if records are replaced, not removed
     number: Any  # (phases,)
     mean: Any  # the largest one (phases,)
     x: Any  # (nodes, 1)
     spacing: float
     loss: Any  # (nodes, phases)
-    log_q: Any  # log of the masses under Q (nodes, 1)
+    log_p: Any  # log of the masses under P (nodes, phases)
+    log_q: Any  # under Q
 
     def place(self, loss: float) -> Any:
         """x of a loss (phases,), estimated."""
@@ -126,17 +165,27 @@ class _Law(NamedTuple):
         of, s = self.of, np.sqrt(1.0 + 0.5 * width * width)
         share, mean = of.share[:, 0, :, 0].T, of.mean[:, 0, :, 0].T
         log_share = np.where(share > 0, np.log(np.where(share > 0, share, 1.0)), -np.inf)
-        each = special.log_ndtr((mean - c[..., None]) / np.expand_dims(s, -1))
-        q = special.log_ndtr(-c / s)
-        return np.logaddexp(np.log(of.miss[0, :, 0]) + q, logsumexp(log_share + each, axis=-1)), q
+        none = special.log_ndtr(-c / s)
+
+        def with_record(mean: Any) -> Any:
+            each = special.log_ndtr((mean - c[..., None]) / np.expand_dims(s, -1))
+            hit = logsumexp(log_share + each, axis=-1)
+            return np.logaddexp(np.log(of.miss[0, :, 0]) + none, hit)
+
+        return with_record(mean), with_record(-mean) if self.replaces else none
 
 
-def _law(of: Any, last: float, nodes: int) -> _Law:
-    spacing = (last - FIRST) / (nodes - 1.0)
-    x = FIRST + spacing * np.arange(1.0 * nodes)[:, None]
+def _law(of: Any, replaces: bool, last: float, nodes: int) -> _Law:
     number, mean = of.number[:, 0], np.max(of.mean, (0, 1))[:, 0]
-    loss = loss_on_axis(of, (x + 0.0 * number)[:, :, None])[:, :, 0]
-    return _Law(of, number, mean, x, spacing, loss, np.log(spacing) - LOG_SQRT_2PI - 0.5 * x * x)
+    first = FIRST - BEHIND * np.max(mean) if replaces else FIRST
+    spacing = (last - first) / (nodes - 1.0)
+    x = first + spacing * np.arange(1.0 * nodes)[:, None]
+    at = (x + 0.0 * number)[:, :, None]
+    ahead = loss_on_axis(of, at)[:, :, 0]
+    behind = loss_on_axis(of, -at)[:, :, 0] if replaces else 0.0 * ahead
+    log_mass = np.log(spacing) - LOG_SQRT_2PI - 0.5 * x * x
+    masses = log_mass + ahead, log_mass + behind
+    return _Law(of, replaces, number, mean, x, spacing, ahead - behind, *masses)
 
 
 class _Plan(NamedTuple):
@@ -165,10 +214,11 @@ def _least(x: Any, axis: int | None = None) -> Any:
 
 
 def _log_sum(log_mass: Any, rise: Any) -> Any:
-    """log of sum e^(log_mass + rise) (tilts, phases); infinite where the last node still counts."""
+    """log of sum e^(log_mass + rise) (tilts, phases); infinite where an end counts."""
     exponent = log_mass + rise
     falls = exponent[:, -1] < np.max(exponent, 1) - FALLEN
-    return np.where(falls, logsumexp(exponent, axis=1), np.inf)
+    begins = (exponent[:, 0] < NO_MASS) & (exponent[:, 0] <= exponent[:, 1])
+    return np.where(falls & begins, logsumexp(exponent, axis=1), np.inf)
 
 
 def _log_moment(log_mass: Any, log_missing: Any, rise: Any) -> Any:
@@ -200,22 +250,22 @@ def _planned(wide: _Law, epsilon: float, plan: tuple[float, float, float, int]) 
     n, t, own, w = wide.number, TILTS / epsilon, wide.place(epsilon), plan[2] / wide.mean
     c, top = (wide.place(share * epsilon) for share in plan[:2])
     most = wide.mean + np.sqrt(np.maximum(own - wide.mean, 0.0) ** 2 + FAR)
-    top = np.maximum(np.minimum(top, most), c + 2.0 * w)
+    # With replaced records, others' losses below 0 can outweigh one above c', so none is there.
+    top = np.maximum(most if wide.replaces else np.minimum(top, most), c + 2.0 * w)
     last = float(np.max(top + 11.0 * w))
-    nodes = int((last - FIRST) / (SPACING * np.min(w))) + 2
+    nodes = int((last - float(wide.x[0, 0])) / (SPACING * np.min(w))) + 2
     if nodes > MOST_NODES:
         return None
-    law = _law(wide.of, last, nodes)
+    law = _law(wide.of, wide.replaces, last, nodes)
     x = law.x
     at = [np.sqrt(2.0) * (x - place) / w for place in (c, top)]
     (low, high), (low_c, high_c) = (special.log_ndtr(sign * np.stack(at)) for sign in (-1.0, 1.0))
     is_low = x < 0.5 * (c + top)
     big, small = np.where(is_low, low_c, high), np.where(is_low, high_c, low)
-    log_p = law.log_q + law.loss
     between = np.where(
         big > -np.inf, big + np.log1p(-np.exp(np.minimum(small - big, 0.0))), -np.inf
     )
-    masses = log_p + low, log_p + between
+    masses = law.log_p + low, law.log_p + between
     rise = t * law.loss
     log_cut, p_far = (law.log_above(place, w) for place in (c, top))
     log_a = _log_moment(masses[0], log_cut[0], rise)
@@ -228,7 +278,7 @@ def _planned(wide: _Law, epsilon: float, plan: tuple[float, float, float, int]) 
     some = none + _log_rest(n, log_d - log_a) + 1e-9
     # Under Q at tilts -s: P's at -1 - s.
     rest = law.log_q + high_c - rise
-    beyond = special.log_ndtr(-x[-1]) - rise[:, -1]
+    beyond = special.log_ndtr(-x[-1]) - rise[:, -1]  # replaced records have less there
     rest = np.logaddexp(logsumexp(rest, axis=1), beyond)
     kept = _log_moment(law.log_q + high, p_far[1], -rise)
     put = np.sum(n * kept, 1) - entropy + _log_rest(n, rest - kept)
@@ -259,7 +309,7 @@ def _with_contour(of: _Plan, epsilon: float) -> _Plan:
     errors = np.logaddexp(size + np.log(EXACT) + of.grown, missed - BELOW_DELTA)
     errors = np.where(np.isfinite(errors), errors, np.inf)
     best = int(np.argmin(errors))
-    lost = np.min(of.none - t * epsilon), np.min(of.put + (1.0 + t) * epsilon)
+    lost = _least(of.none - t * epsilon), _least(of.put + (1.0 + t) * epsilon)
     predicted = logsumexp(np.array([errors[best], *(lost - np.logaddexp(unit, of.far[0]))]))
     predicted = float(predicted) if predicted == predicted else np.inf
     return of._replace(theta=best, period=period[best], log_error=predicted)
@@ -305,6 +355,7 @@ class _Weights(NamedTuple):
     """A and D on the nodes above the real axis, over their moments at the tilt."""
 
     loss: Any  # (nodes, phases)
+    size: Any  # of the numbers whose difference it is
     parts: Any  # of A, of D (nodes, phases)
     rounded: Any  # relative error (phases,)
     constant: Any  # errors of both that do not depend on t (phases,)
@@ -317,8 +368,9 @@ def _weights(plan: _Plan) -> _Weights:
     log_a, log_d = (part[plan.theta] for part in plan.parts)
     strip = _strip(law)
     y = min(HEIGHT * dx, 0.5 * strip)
-    loss = _loss_above(law, y)
-    log_p = (1.0 + theta) * loss - 0.5 * (x + 1j * y) ** 2 + (np.log(dx) - LOG_SQRT_2PI)
+    ahead, behind = _ratios_above(law, y)
+    loss, size = ahead - behind, np.abs(ahead) + np.abs(behind)
+    log_p = theta * loss + ahead - 0.5 * (x + 1j * y) ** 2 + (np.log(dx) - LOG_SQRT_2PI)
     low, high = (_halves((x - place) / w, y / w) for place in (c, top))
     low_c, high_c = (_halves((place - x) / w, -y / w) for place in (c, top))
     between = np.where(x < 0.5 * (c + top), low_c - high_c, high - low)
@@ -330,10 +382,11 @@ def _weights(plan: _Plan) -> _Weights:
     missed = 4.0 * (np.exp(np.min(above, 0)) + np.exp(-2.0 * np.pi * y / dx))
     of_a = ends[0] + missed * (1.0 + np.exp(-log_a))
     of_d = ends[1] + _beyond(sizes[1][1], sizes[1][0]) + missed
-    largest = np.max(np.abs(log_p), 0) + np.abs(log_d) + np.abs(log_a)
+    largest = np.max(np.abs(log_p) + theta * np.abs(behind), 0) + np.abs(log_d) + np.abs(log_a)
     rounded = EXACT + ULP * (4.0 * largest + 3.0 * x.size + 64.0)
-    outside = BELOW * np.exp(0.5 * y * y) * np.abs(law.loss[0])
-    return _Weights(loss, parts, rounded, (of_a, of_d), outside)
+    below = np.abs(law.loss[0]) + (np.pi + 2.0 * law.mean if law.replaces else 0.0)
+    outside = BELOW * np.exp(0.5 * y * y) * below
+    return _Weights(loss, size, parts, rounded, (of_a, of_d), outside)
 
 
 def _strip(law: _Law) -> float:
@@ -344,7 +397,10 @@ def _strip(law: _Law) -> float:
 def _growth(plan: _Plan) -> tuple[Any, Any]:
     """Some heights (heights, 1), and log G there (heights, phases)."""
     rise = _strip(plan.law) * np.exp2(np.arange(-4.0, 1.0))[:, None]
-    return rise, rise**2 * (0.5 + 1.0 / plan.places[2] ** 2)
+    grown = rise**2 * (0.5 + 1.0 / plan.places[2] ** 2)
+    if plan.law.replaces:
+        grown = grown - plan.tilts[plan.theta] * np.log(np.cos(0.5 * plan.law.mean * rise))
+    return rise, grown
 
 
 def _summed(plan: _Plan, on: _Weights, j: int, t: Any) -> tuple[Any, ...]:
@@ -356,7 +412,7 @@ def _summed(plan: _Plan, on: _Weights, j: int, t: Any) -> tuple[Any, ...]:
     a = (sums[0] + (part_a * far).sum(1)[:, None]).ravel()
     d = (sums[1] + (part_d * (1.0 + far)).sum(1)[:, None]).ravel()
     size_a, size_d = np.abs(part_a), np.abs(part_d)
-    turn_a, turn_d = (t * np.sum(x * np.abs(on.loss[:, j]), 0) for x in (size_a, size_d))
+    turn_a, turn_d = (t * np.sum(x * on.size[:, j], 0) for x in (size_a, size_d))
     error_a = on.rounded[j] * np.minimum(3.0 * np.sum(size_a), turn_a) + 2.0 * ULP * turn_a
     error_a = error_a + on.constant[0][j] + on.outside[j] * np.hypot(theta, t)
     error_d = on.rounded[j] * np.sum(size_d) + 2.0 * ULP * turn_d + on.constant[1][j]
@@ -399,18 +455,23 @@ def _remainder(plan: _Plan, end: float) -> float:
     """Bound on the sum beyond a point."""
     law, theta, log_bar = plan.law, plan.tilts[plan.theta], np.inf
     for up, log_growth in zip(*_growth(plan), strict=True):
-        fall = plan.masses[1] + theta * law.loss - end * np.imag(_loss_above(law, float(up[0])))
+        ahead, behind = _ratios_above(law, float(up[0]))
+        fall = plan.masses[1] + theta * law.loss - end * np.imag(ahead - behind)
         log_bar = np.fmin(log_bar, np.log(2.0) + log_growth + logsumexp(fall, axis=0))
     rest = _log_rest(law.number, log_bar - plan.parts[0][plan.theta])
     return float(np.exp(rest) / (np.pi * end))
 
 
-def _loss_above(law: _Law, y: float) -> Any:
-    """The loss at a height; NaN where its angle is not known."""
+def _ratios_above(law: _Law, y: float) -> tuple[Any, Any]:
+    """log of the densities of P and Q over N(0, 1) at a height; NaN where an angle is not known."""
     x = (law.x + 0.0 * law.number)[:, :, None]
     height: Any = np.full((law.number.size, 1), y)
     re, im = loss_above(law.of, x, height)
-    return (re + 1j * im)[:, :, 0]
+    ahead = (re + 1j * im)[:, :, 0]
+    if not law.replaces:
+        return ahead, 0.0 * ahead
+    re, im = loss_above(law.of, -x, height)
+    return ahead, (re - 1j * im)[:, :, 0]
 
 
 def _halves(x: Any, y: Any) -> Any:
@@ -435,9 +496,9 @@ def _log1p(z: Any) -> Any:
     return np.where(near, 0.5 * np.log1p(np.where(near, square, 0.0)), far) + 1j * np.angle(1.0 + z)
 
 
-def _lines(of: Any, epsilon: float) -> list[_Line]:
+def _lines(wide: _Law, epsilon: float) -> list[_Line]:
     """The contours of good plans at an epsilon, until one is close, else of the best plans."""
-    wide, lines, others = _law(of, LAST, PLACES), list[_Line](), list[_Plan]()
+    lines, others = list[_Line](), list[_Plan]()
     for plan in PLANS:
         found = _planned(wide, epsilon, plan)
         if found is None:
@@ -453,17 +514,17 @@ def _lines(of: Any, epsilon: float) -> list[_Line]:
     return lines + [_line(plan, epsilon) for plan in others]
 
 
-def _log_delta(of: Any, epsilon: float) -> tuple[float, float]:
-    read: list[Any] = [line.read(epsilon) for line in _lines(of, epsilon)]
+def _log_delta(wide: _Law, epsilon: float) -> tuple[float, float]:
+    read: list[Any] = [line.read(epsilon) for line in _lines(wide, epsilon)]
     return max((x[0] for x in read), default=-np.inf), min((x[1] for x in read), default=np.inf)
 
 
-def _epsilon(of: Any, delta: float) -> tuple[float, float]:
+def _epsilon(wide: _Law, delta: float) -> tuple[float, float]:
     goal: Any = np.log(delta)
-    epsilon: Any = _of_one_hit(of, goal)
+    epsilon: Any = _of_one_hit(wide, goal)
     lower, upper = 0.0, np.inf
     for _ in range(ROUNDS):
-        for line in _lines(of, epsilon):
+        for line in _lines(wide, epsilon):
             found = inverse.epsilon_bounds(line.read, goal, epsilon, MOST * epsilon)
             lower, upper = max(lower, float(found.lower)), min(upper, float(found.upper))
         if not upper < np.inf or abs(upper - epsilon) <= NEAR_PLAN * epsilon:
@@ -472,9 +533,8 @@ def _epsilon(of: Any, delta: float) -> tuple[float, float]:
     return lower, upper
 
 
-def _of_one_hit(of: Any, log_delta: float) -> Any:
+def _of_one_hit(wide: _Law, log_delta: float) -> Any:
     """Estimate of epsilon at log delta, from the deltas of single releases."""
-    wide = _law(of, LAST, PLACES)
     p, q = wide.log_above(wide.x + 0.0 * wide.number, 0.0)
     log_one = p + np.log1p(-np.exp(np.minimum(wide.loss + q - p, -ULP)))
     epsilons = np.geomspace(LEAST["log delta"], np.max(wide.loss), PLACES)
