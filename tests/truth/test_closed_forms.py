@@ -598,46 +598,6 @@ def test_quantile_derivatives_of_the_subbotin():
         np.testing.assert_allclose(jax.grad(noise.quantile)(u), 1 / density, rtol=1e-13)
 
 
-def delta_of_two(shift, power, epsilon, other_shift, other_power):
-    """E delta(epsilon - L) over the loss L of the other release, by mpmath's own quadrature."""
-    m, p, e = mp.mpf(other_shift), mp.mpf(other_power), mp.mpf(epsilon)
-
-    def integrand(t):
-        loss = (abs(t + m) ** p - abs(t) ** p) / p
-        return mp.exp(-(abs(t) ** p) / p + subbotin_log_delta(power, shift, e - loss))
-
-    kink = mp.mpf(shift) ** mp.mpf(power) / mp.mpf(power)
-    kinks = [subbotin_threshold(p, m, e + sign * kink) for sign in (-1, 1)]
-    reach = (p * 75) ** (1 / p)
-    cuts = sorted({-reach - m, -m, -m / 2, mp.mpf(0), reach, *kinks})
-    cuts = [c for c in cuts if -reach - m <= c <= reach]
-    return mp.quad(integrand, cuts) / (2 * p ** (1 / p - 1) * mp.gamma(1 / p))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("shifts", "powers", "epsilon"),
-    [
-        ((0.2, 0.2), (1.5, 1.5), 0.6),
-        ((0.5, 0.5), (3.0, 3.0), 1.5),
-        ((0.5, 0.5), (4.0, 4.0), 3.0),
-        # Nearly atoms: at +-1, and at 0.
-        ((1.0, 1.0), (1.05, 1.05), 0.5),
-        ((0.5, 0.5), (8.0, 8.0), 0.3),
-        ((0.5, 0.2), (3.0, 8.0), 0.7),
-        ((1.0, 0.5), (1.3, 4.0), 1.5),
-    ],
-)
-def test_two_releases_of_subbotins(shifts, powers, epsilon):
-    with mp.workdps(20):
-        truth = mp.log(delta_of_two(shifts[0], powers[0], epsilon, shifts[1], powers[1]))
-        noise = dp.Subbotin(1.0, np.array(powers))
-        total = dp.privacy_loss(dp.Mechanism(noise, np.array(shifts))).sum()
-        excess = mp.mpf(float(total.log_delta(epsilon))) - truth
-    error = float(total.log_delta_error(epsilon))
-    assert 0 <= excess <= error < 1e-4, (excess, error)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("count", [1, 10])
 def test_a_power_next_to_one_composes_as_the_laplace(count):

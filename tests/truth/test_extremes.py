@@ -147,3 +147,17 @@ def test_losses_beyond_doubles_fail_closed(kind):
     assert np.all(two.epsilon(1e-5) >= one.epsilon(1e-5) * (1.0 - 1e-9))
     # Halfway between the largest losses of one and of two of them.
     assert np.all(two.delta(1.5 * epsilon) > 0.5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("count", [1e13, 1e15, 2.0**53, 1e17])
+def test_huge_counts_of_sampled_gaussians(count):
+    """In the limit a Gaussian: what rounding hides is refused, and never too good."""
+    loss = count * dp.privacy_loss(dp.Mechanism(dp.Gaussian(1e4), 1.0, 1e-3, "remove"))
+    truth = float(dp.Gaussian(1e7 / np.sqrt(count)).log_delta(1.0, 1.0))
+    value, error = float(loss.log_delta(1.0)), float(loss.log_delta_error(1.0))
+    assert 1.003 * truth <= value <= 0.0
+    assert value - error <= 0.997 * truth
+    lower, upper = loss.bounds(1.0)
+    assert lower <= np.exp(0.997 * truth)
+    assert upper >= np.exp(1.003 * truth)

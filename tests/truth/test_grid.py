@@ -62,24 +62,6 @@ def test_laplaces(count, scale, epsilon, width):
     check_inside(total, epsilon, total.log_delta(epsilon), width)
 
 
-def test_two_laplaces_by_hand():
-    """The loss of the second, averaged over that of the first: atoms and a density."""
-    r, epsilon = 0.5, 0.3
-    nodes, weights = np.polynomial.legendre.leggauss(200)
-    cut = epsilon - r  # the profile ends at r
-    edges = np.array([-r, cut, r])
-    half = np.diff(edges)[:, None] / 2
-    at = (edges[:-1] + edges[1:])[:, None] / 2 + half * nodes
-
-    def delta(e):
-        inside = -np.expm1(np.minimum((e - r) / 2, 0))
-        return np.where(e < -r, -np.expm1(e), inside)
-
-    truth = np.sum(half * weights * 0.25 * np.exp((at - r) / 2) * delta(epsilon - at))
-    truth += 0.5 * delta(epsilon - r) + 0.5 * np.exp(-r) * delta(epsilon + r)
-    check_inside(2 * loss_of(dp.Laplace(2.0)), epsilon, np.log(truth), 1e-6)
-
-
 @pytest.mark.long
 @settings(deadline=None, max_examples=8)
 @given(
