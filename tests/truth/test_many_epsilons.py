@@ -36,10 +36,11 @@ def random_losses():
         many = int(between(5, 60)) * LOSS(MECHANISM(dp.Laplace(between(3, 30)), 1.0))
         return many + LOSS(MECHANISM(dp.Gaussian(between(1, 6)), 1.0))
 
-    yield from (pytest.param(gaussian(), id=f"training {i}") for i in range(2))
+    yield pytest.param(gaussian(), id="training")
+    yield pytest.param(gaussian(), id="another training", marks=pytest.mark.long)
     yield pytest.param(gaussian() + gaussian(), id="two phases")
     yield pytest.param(laplace(), id="sampled Laplace")
-    yield pytest.param(mixed(), id="Laplace and Gaussian")
+    yield pytest.param(mixed(), id="Laplace and Gaussian", marks=pytest.mark.long)
     infinite = LOSS(dp.ApproxDP(0.01, 1e-9))
     yield pytest.param(gaussian() + infinite, id="infinite losses", marks=pytest.mark.long)
 
@@ -137,15 +138,11 @@ def test_different_losses_of_a_batch_have_contours_of_their_own():
         agree([x[i, ::10] for x in together], alone, 4e-10)
 
 
-def test_ends_and_bad_values_among_many():
+def test_ends_among_many():
     loss = sampled(dp.Gaussian(1.0), 0.01, 800)
-    many = np.linspace(0.1, 2.0, 30)
-    epsilon = np.concatenate([[-1.0, 0.0, 50.0, 1e12, np.inf], many])
-    log_delta = np.asarray(loss.log_delta(epsilon))
-    few = [0, 1, 2, 3, 4, 20]
-    alone = np.array([float(loss.log_delta(x)) for x in epsilon[few]])
-    np.testing.assert_allclose(log_delta[few], alone, rtol=1e-9)
+    epsilon = np.concatenate([[-1.0, 0.0, 50.0, 1e12, np.inf], np.linspace(0.1, 2.0, 30)])
     deltas = np.concatenate([[0.0, 1e-300, 0.5, 1.0], np.logspace(-9, -3, 30)])
-    found = np.asarray(loss.epsilon(deltas))
-    alone = np.array([float(loss.epsilon(x)) for x in deltas[[0, 1, 2, 3, 9]]])
-    np.testing.assert_allclose(found[[0, 1, 2, 3, 9]], alone, rtol=1e-9)
+    for question, values in ((loss.log_delta, epsilon), (loss.epsilon, deltas)):
+        few = [0, 1, 2, 3, 4]
+        alone = np.array([float(question(x)) for x in values[few]])
+        np.testing.assert_allclose(np.asarray(question(values))[few], alone, rtol=1e-9)

@@ -196,8 +196,8 @@ def test_hits_of_replaced_records_that_are_told_apart():
         (0.05, 0.06, 40, 300.0),
     ):
         loss = training(multiplier, q, steps, "replace_one")
-        lower, upper = (np.log(x) for x in loss.bounds(epsilon))
-        assert lower - 1e-9 <= loss.log_delta(epsilon) <= upper + 1e-9
+        lower, upper = loss.bounds(epsilon)
+        assert lower * (1 - 1e-9) <= loss.delta(epsilon) <= upper * (1 + 1e-9)
 
 
 def test_the_worse_direction_of_every_run():
