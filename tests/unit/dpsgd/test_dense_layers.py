@@ -96,7 +96,7 @@ def test_gradients_are_those_of_every_example(name):
 @pytest.mark.parametrize(("groups", "dtype"), [("leaf", np.float32), ("all", np.float64)])
 def test_clipped_sums_are_those_of_written_gradients(groups, dtype):
     """Entries are truncated: one of an example differs by a multiple at most."""
-    params, examples = jax.tree.map(lambda x: x.astype(dtype), (PARAMS, 30.0 * EXAMPLES))
+    params, examples = jax.tree.map(lambda x: x.astype(dtype), (PARAMS, 3.0 * EXAMPLES))
     kinds = require_sums_of_written(loss_of(LAYERS["row"][0]), params, examples, groups, dtype)
     assert Outer in kinds
 
