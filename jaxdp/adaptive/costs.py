@@ -126,7 +126,14 @@ def _guarantee_in(item: Item, kind: Kind) -> Kind:
         item = PureDP(item.epsilon_bound)
     match kind:
         case RDP(order=order):
-            return _divergences(item, order)
+            if isinstance(item, Mechanism) and item.sampled:
+                if item.relation in ONE_DIRECTION:
+                    raise ValueError(
+                        "relation must be 'add_remove' or 'replace_one', got "
+                        f"{item.relation!r}: a running budget covers both directions"
+                    )
+                return to_rdp(privacy_loss(item), order)
+            return to_rdp(item, order)  # pyright: ignore
         case ZCDP():
             cost = item.zcdp() if is_mechanism else to_zcdp(item)  # pyright: ignore
             return cost if cost is item else ZCDP(round_up(cost.xi, 8), round_up(cost.rho, 8))
@@ -151,18 +158,6 @@ def _mu_of(mechanism: Mechanism) -> GDP:
             f"pure epsilon; {type(noise).__name__} has neither here"
         )
     return to_gdp(PureDP(pure))
-
-
-def _divergences(item: Any, order: ArrayLike) -> RDP:
-    """Cost of one `item` at the orders: `to_rdp`, of its composed loss if sampled."""
-    if isinstance(item, Mechanism) and item.sampled:
-        if item.relation in ONE_DIRECTION:
-            raise ValueError(
-                f"relation must be 'add_remove' or 'replace_one', got {item.relation!r}: a "
-                "running budget covers both directions"
-            )
-        return to_rdp(privacy_loss(item), order)
-    return to_rdp(item, order)
 
 
 def numbers(guarantee: Any) -> tuple[float, ...]:

@@ -28,7 +28,7 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.precision import require_outside_traces
 from jaxdp._core.threads import Locked
 from jaxdp._core.types import Reals
-from jaxdp._numeric.elementary import conversion_entropy
+from jaxdp._numeric.elementary import ULP, conversion_entropy
 from jaxdp._numeric.search import zoom
 from jaxdp.adaptive.costs import Item, Kind, cost_of, in_words, numbers, vector
 from jaxdp.adaptive.steps import (
@@ -44,7 +44,7 @@ from jaxdp.adaptive.steps import (
     to_text,
     whole_count,
 )
-from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee, as_budget, largest_within
+from jaxdp.guarantee.base import Budget, BudgetLike, Guarantee, as_budget
 from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.guarantee.renyi import RDP, ZCDP
@@ -409,13 +409,12 @@ def _best_order(budget: Budget) -> Reals:
 
 
 def largest_rdp(budget: BudgetLike, order: float) -> RDP:
-    """The largest divergence of `order` that implies `budget`; 0 if none does."""
-    return RDP(order, _largest(single(budget), xp.asarray(order)))
+    """The largest divergence of `order` > 1 that implies `budget`, rounded down; 0 if none does.
 
-
-@jitted
-def _largest(budget: Budget, order: Reals) -> Reals:
-    def log_delta(value: Reals, epsilon: Reals) -> Reals:
-        return RDP(order, value).log_delta(epsilon)
-
-    return largest_within(log_delta, budget.epsilon, budget.delta)
+    epsilon + (log(delta) + H(s)) / s, s = order - 1: see `RDP.log_delta`.
+    """
+    budget, s = single(budget), xp.asarray(order) - 1.0
+    log, entropy = xp.log(budget.delta), conversion_entropy(s)
+    value = budget.epsilon + (log + entropy) / s
+    rounding = 64.0 * ULP * (budget.epsilon + (entropy - log) / s)
+    return RDP(order, xp.maximum(value - rounding, 0.0))

@@ -24,19 +24,13 @@ def require_neighbours(neighbours: Any) -> None:
     """`ValueError` unless there are two data sets, and they differ."""
     if not isinstance(neighbours, Sequence) or len(neighbours) != 2:
         raise ValueError("neighbours must be two data sets")
-    if _are_equal(*neighbours):
+    (leaves, structure), (others, other) = map(jax.tree.flatten, neighbours)
+    if structure == other and all(map(_is_same, leaves, others)):
         raise ValueError("neighbours must differ, got two equal data sets")
 
 
-def _are_equal(first: Any, second: Any) -> bool:
-    """True if two data sets have the same leaves."""
-    leaves, others = jax.tree.flatten(first), jax.tree.flatten(second)
-    return leaves[1] == others[1] and all(map(_is_same, leaves[0], others[0]))
-
-
 def _is_same(first: Any, second: Any) -> bool:
-    arrays = [np.asarray(x.toarray() if hasattr(x, "toarray") else x) for x in (first, second)]
-    one, two = arrays
+    one, two = (np.asarray(x.toarray() if hasattr(x, "toarray") else x) for x in (first, second))
     if one.shape != two.shape:
         return False
     return bool(np.all((one == two) | ((one != one) & (two != two))))  # two NaN are the same

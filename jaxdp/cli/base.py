@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
@@ -60,17 +60,19 @@ def add_command(
     Each field of a parameter that is a dataclass becomes an option. A command that returns None
     prints by itself. reads_records, failed: as of `exit_on_error`.
     """
-    declared = inspect.signature(command)
-    records: dict[str, Any] = {
-        name: parameter.annotation
-        for name, parameter in declared.parameters.items()
-        if dataclasses.is_dataclass(parameter.annotation)
-    }
-    parameters = list[inspect.Parameter]()
+    declared, kind = inspect.signature(command), inspect.Parameter.KEYWORD_ONLY
+    records, parameters = dict[str, Any](), list[inspect.Parameter]()
     for name, parameter in declared.parameters.items():
-        parameters += _options_of(records[name]) if name in records else [parameter]
+        record: Any = parameter.annotation
+        if dataclasses.is_dataclass(record):
+            records[name], hints = record, get_type_hints(record, include_extras=True)
+            parameters += [
+                inspect.Parameter(x.name, kind, default=x.default, annotation=hints[x.name])
+                for x in dataclasses.fields(record)
+            ]
+        else:
+            parameters.append(parameter)
     if declared.return_annotation is not None and "as_json" not in declared.parameters:
-        kind = inspect.Parameter.KEYWORD_ONLY
         parameters.append(inspect.Parameter("as_json", kind, default=False, annotation=AsJson))
 
     @functools.wraps(command)
@@ -87,25 +89,10 @@ def add_command(
             show(as_json, answer, text)
             raise typer.Exit(*status)
 
-    parameters = [
-        p.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=_with_choices(p.annotation))
-        for p in parameters
-    ]
+    parameters = [p.replace(kind=kind, annotation=_with_choices(p.annotation)) for p in parameters]
     called.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
     called.__annotations__ = {p.name: p.annotation for p in parameters}
     app.command(command.__name__)(called)
-
-
-def _options_of(record: Any) -> Iterable[inspect.Parameter]:
-    """The fields of a dataclass as parameters by keyword."""
-    hints = get_type_hints(record, include_extras=True)
-    for field in dataclasses.fields(record):
-        yield inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=hints[field.name],
-        )
 
 
 def _with_choices(annotation: Any) -> Any:
@@ -144,8 +131,9 @@ def exit_on_error(
     except (typer.Exit, typer.Abort):
         raise
     except caught as error:
-        is_shown = not reads_records or _is_our_own(error)
-        text = _with_flags(" ".join(str(error).split())) if is_shown else _hidden(error)
+        text = f"{type(error).__name__}, whose message is not shown: it may hold a record"
+        if not reads_records or _is_our_own(error):
+            text = _with_flags(" ".join(str(error).split()))
         typer.echo(f"jaxdp {command}: {text}", err=True)
         is_bad_value = isinstance(error, TypeError | ValueError)
         raise typer.Exit(2 if is_bad_value else failed) from None
@@ -158,10 +146,6 @@ def _is_our_own(error: Exception) -> bool:
         or isinstance(error, OSError | ImportError)
         or type(error).__module__.split(".")[0] == "jaxdp"
     )
-
-
-def _hidden(error: Exception) -> str:
-    return f"{type(error).__name__}, whose message is not shown: it may hold a record"
 
 
 def _with_flags(text: str) -> str:
@@ -252,10 +236,10 @@ def wrapped(text: str) -> str:
     )
 
 
-def in_columns(rows: Sequence[Sequence[str]], align: str = "<") -> list[str]:
+def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table, whose columns are as wide as their widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ([f"{x:{align}{n}}" for x, n in zip(row, widths, strict=True)] for row in rows)
+    lines = ([x.ljust(n) for x, n in zip(row, widths, strict=True)] for row in rows)
     return ["  ".join(cells).rstrip() for cells in lines]
 
 

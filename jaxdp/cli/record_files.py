@@ -110,7 +110,10 @@ class Records:
                     shown = places[name] + 1 if wanted is None else repr(name)
                     self._check_decimals(columns[name], f"column {shown}", before)
                 if self._decimal == ",":
-                    columns = {name: [*map(_with_point, x)] for name, x in columns.items()}
+                    columns = {
+                        name: [x.replace(",", ".") if _COMMA.fullmatch(x.strip()) else x for x in c]
+                        for name, c in columns.items()
+                    }
                 yield columns
 
     @contextlib.contextmanager
@@ -236,11 +239,6 @@ class Records:
             raise ValueError(f"{file} must be a whole gzip file, as its name says") from None
         finally:
             csv.field_size_limit(usual)
-
-
-def _with_point(cell: str) -> str:
-    """The cell with a decimal point, if it is a number with a decimal comma."""
-    return cell.replace(",", ".") if _COMMA.fullmatch(cell.strip()) else cell
 
 
 def _undecoded(file: Path, encoding: str) -> str:

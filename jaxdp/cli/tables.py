@@ -25,7 +25,6 @@ from jaxdp.cli.base import (
     AsJson,
     add_command,
     as_text,
-    exit_on_error,
     in_columns,
     library,
     printed,
@@ -98,14 +97,11 @@ def release(
         place = ""
         try:
             if output is not None:
-                content = _in_format(output, answer)
-                write = partial(write_atomically, output, content, replaces=False)
-                exit_on_error("release", write, reads_records=True)
+                write_atomically(output, _in_format(output, answer), replaces=False)
                 place = f"in {output}"
                 lines += f"\nwritten to {output}"
                 if paid is not None:
-                    record = partial(library().Ledger(paid[0]).record_output, paid[1], output)
-                    exit_on_error("release", record, reads_records=True)
+                    library().Ledger(paid[0]).record_output(paid[1], output)
         finally:  # what was charged is shown
             text = f"{lines}\n{_meaning(answer)}"
             error = printed(as_text(answer) if as_json else text)

@@ -125,7 +125,10 @@ class Sorter:
             names = (label, *label.texts)
             return next((self._by_label[name] for name in names if name in self._by_label), None)
         if cells.edges and label.kind == "numbers":
-            return _bin_of(cells.edges, label.value)
+            edges = cells.edges
+            if not edges[0] <= label.value <= edges[-1]:
+                return None
+            return min(bisect.bisect_right(edges, label.value), len(edges) - 1) - 1
         if cells.unit is not None and label.kind == "dates":
             period = _PERIODS[cells.unit](label.value) - cells.first
             return period if 0 <= period < len(cells.names) - cells.has_other else None
@@ -186,12 +189,6 @@ def _bins(place: str, listed: Any) -> tuple[tuple[str, ...], tuple[float, ...]]:
         raise ValueError(f"{place}: bins must lie in [{-LARGEST:g}, {LARGEST:g}] or be infinite")
     names = [f"[{low}, {high})" for low, high in itertools.pairwise(listed)]
     return (*names[:-1], names[-1][:-1] + "]"), tuple(map(float, listed))
-
-
-def _bin_of(edges: tuple[float, ...], value: float) -> int | None:
-    if not edges[0] <= value <= edges[-1]:
-        return None
-    return min(bisect.bisect_right(edges, value), len(edges) - 1) - 1
 
 
 def _periods(place: str, table: Mapping[str, Any], unit: str) -> tuple[tuple[str, ...], int]:

@@ -20,12 +20,10 @@ import math
 import numbers
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
-from jaxdp.tables.fields import number_of
 
 # Texts that mean that a value is missing, as pandas reads them.
 MISSING = frozenset(
@@ -159,7 +157,7 @@ def _parsed(text: str) -> tuple[str, Any]:
         return "booleans", _BOOLEANS[text.lower()]
     try:
         if _NUMBER.fullmatch(text):
-            number = _exact_number(text)
+            number = int(text) if text.lstrip("+-").isdigit() else float(text)
             if math.isfinite(number) or text[-1] in "fF":
                 return "numbers", _number(number)
         elif date := _DATE.fullmatch(text):
@@ -169,23 +167,6 @@ def _parsed(text: str) -> tuple[str, Any]:
     except ValueError:
         pass
     return "texts", text
-
-
-def _exact_number(text: str) -> int | float:
-    try:
-        return int(text)
-    except ValueError:
-        return float(text)
-
-
-def missing_of(place: str, table: Mapping[str, Any], lower: float, upper: float) -> Missing:
-    """The rule in a table of keys: "drop", or a number in [lower, upper]; None if it has none."""
-    rule = table.get("missing")
-    if rule is None or rule == DROP:
-        return rule
-    if isinstance(rule, str):
-        raise ValueError(f'{place}: missing must be "drop" or a number, got {rule!r}')
-    return number_of(place, table, "missing", lower=lower, upper=upper)
 
 
 def is_missing(value: Any) -> bool:

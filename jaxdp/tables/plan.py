@@ -34,7 +34,7 @@ from jaxdp.mechanism import Mechanism
 from jaxdp.released import size_error
 from jaxdp.tables.cells import CELL_KEYS, MOST_CELLS, Cells, cells_of
 from jaxdp.tables.fields import LARGEST_LEVEL, flag_of, number_of, one_of, require_known, text_of
-from jaxdp.tables.labels import DROP, missing_of, normal
+from jaxdp.tables.labels import DROP, normal
 from jaxdp.tables.quantiles import probabilities_of
 from jaxdp.tables.query import (
     LATTICE_STEP,
@@ -66,11 +66,6 @@ _MOST_ROWS = 10**6
 _LEAST_DELTA = 1e-300
 
 
-def _as_it_is(place: str, table: Mapping[str, Any], key: str) -> Any:
-    del place
-    return table[key]
-
-
 def _normal_text(place: str, table: Mapping[str, Any], key: str) -> str | None:
     text = text_of(place, table, key)
     return None if text is None else normal(text)
@@ -99,11 +94,11 @@ def _unknown_delta(place: str, table: Mapping[str, Any], key: str) -> float | No
 
 
 class Rule(NamedTuple):
-    """Statistics that have a key, its default there, how its value is read, and it elsewhere."""
+    """Statistics that have a key, its default there, what reads its value, and it elsewhere."""
 
     statistics: tuple[str, ...]
     default: Any = None
-    read: Callable[[str, Mapping[str, Any], str], Any] = _as_it_is
+    read: Callable[[str, Mapping[str, Any], str], Any] | None = None
     elsewhere: Any = None
 
 
@@ -145,7 +140,9 @@ def queries_of(plan: Mapping[str, Any]) -> tuple[Query, ...]:
             if not has_key and key in table:
                 raise ValueError(f"{place}: a {statistic} must have no {key}")
             given = {key: rule.default, **(usual if statistic == "count" else of_values), **table}
-            values[key] = rule.read(place, given, key) if has_key else rule.elsewhere
+            values[key] = given[key] if has_key else rule.elsewhere
+            if has_key and rule.read is not None:
+                values[key] = rule.read(place, given, key)
         queries.append(in_units(_query(place, values, columns)))
     names = [query.name for query in queries]
     for query in queries:
@@ -164,7 +161,11 @@ def _query(place: str, values: dict[str, Any], columns: Mapping[str, Cells]) -> 
     if not upper - lower >= _LEAST:
         raise ValueError(f"{place}: lower must lie below upper, got {lower} and {upper}")
     statistic, column = values["statistic"], values["column"]
-    cells, missing = _groups(place, values["by"], columns), missing_of(place, values, lower, upper)
+    cells, missing = _groups(place, values["by"], columns), values["missing"]
+    if isinstance(missing, str) and missing != DROP:
+        raise ValueError(f'{place}: missing must be "drop" or a number, got {missing!r}')
+    if missing not in (None, DROP):
+        missing = number_of(place, values, "missing", lower=lower, upper=upper)
     is_count, has_unknown = statistic == "count", values["unknown_delta"] is not None
     if column is None and (not is_count or missing is not None or has_unknown):
         raise ValueError(f"{place}: column must be given")

@@ -194,7 +194,9 @@ def in_units(query: Query) -> Query:
         return query._replace(base=1.0 / query.weight)
     middle = 0.5 * lower + 0.5 * upper if query.statistic == "mean" else 0.0
     bound = max(Fraction(upper) - Fraction(middle), Fraction(middle) - Fraction(lower))
-    unit = query.given_unit or _usual_unit(query.noise, bound)
+    # Without one of its own 1 for discrete noise, else far below the bound.
+    usual = Fraction(2) ** (math.frexp(float(bound))[1] - 1 - _UNIT_BITS)
+    unit = query.given_unit or (Fraction(1) if MEMBERS[query.noise].on_integers else usual)
     sensitivity = math.ceil(bound / unit * (1 - _SLACK))
     if sensitivity * unit > _LARGEST_WASTE * bound:
         raise ValueError(
@@ -212,13 +214,6 @@ def in_units(query: Query) -> Query:
         lower = math.nextafter(lower, math.inf)
     clips = {"middle": middle, "lower": lower, "upper": upper, "base": sensitivity / query.weight}
     return query._replace(unit=unit, sensitivity=sensitivity, **clips)
-
-
-def _usual_unit(noise: str, bound: Fraction) -> Fraction:
-    """The unit of a sum without one: 1 for discrete noise, else far below the bound."""
-    if MEMBERS[noise].on_integers:
-        return Fraction(1)
-    return Fraction(2) ** (math.frexp(float(bound))[1] - 1 - _UNIT_BITS)
 
 
 def with_moves(queries: Sequence[Query], rows: int, max_cells: int | None) -> tuple[Query, ...]:

@@ -149,11 +149,11 @@ def _chunks(chunks: Iterable[Any], needed: Iterable[str]) -> Iterator[dict[str, 
             raise ValueError(
                 f"columns must be a mapping of names to columns, or chunks, got a {kind}"
             )
-        by_name = {_name_of(name): _listed(values, name) for name, values in chunk.items()}
-        for name in needed:
-            if name not in by_name:
-                # Of a file without a header the names are a record.
-                raise ValueError(f"columns must hold {name!r}, got {len(by_name)} without it")
+        for name in chunk:
+            if not isinstance(name, str):
+                kind = type(name).__name__
+                raise ValueError(f"columns must have texts as names, got a {kind}")
+        by_name = {normal(name): _listed(values, name) for name, values in chunk.items()}
         if len(by_name) < len(chunk):
             raise ValueError("columns must have names that differ, without spaces around them")
         lengths = {len(values) for values in by_name.values()}
@@ -162,15 +162,13 @@ def _chunks(chunks: Iterable[Any], needed: Iterable[str]) -> Iterator[dict[str, 
         if names not in (None, by_name.keys()):
             raise ValueError("columns must have the same names in every chunk")
         names = by_name.keys()
+        for name in needed:
+            if name not in by_name:
+                # Of a file without a header the names are a record.
+                raise ValueError(f"columns must hold {name!r}, got {len(by_name)} without it")
         yield by_name
     if names is None:
         raise ValueError("columns must be given, got no chunk of records")
-
-
-def _name_of(name: Any) -> str:
-    if not isinstance(name, str):
-        raise ValueError(f"columns must have texts as names, got a {type(name).__name__}")
-    return normal(name)
 
 
 def _listed(values: Any, name: str) -> list[Any]:

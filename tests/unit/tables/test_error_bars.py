@@ -21,7 +21,12 @@ DRAWS = 20_000
 
 
 def draws(noise, is_whole, shape):
-    values = np.asarray(noise.quantile(np.random.default_rng(0).random(shape)))
+    random = np.random.default_rng(0)
+    if noise.on_integers and float(noise.scale) < 10.0:
+        whole = np.arange(-300.0, 301.0)
+        law = np.exp(np.asarray(noise.log_density(whole)))
+        return random.choice(whole, shape, p=law / law.sum())
+    values = np.asarray(noise.quantile(random.random(shape)))
     return np.round(values) if is_whole else values
 
 
