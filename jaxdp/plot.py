@@ -31,14 +31,12 @@ _HEIGHTS = {"density": False, "probability": True}
 _TAIL = 1e-4
 # From natural logarithms to powers of ten. derived
 _LOG_10 = float(np.log(10.0))
-# Points of a line. chosen: few, because each is a bound that needs a search
-_POINTS_OF_A_TRADEOFF = 101
 # False-positive rates of linear axes, closer near 0. chosen: chords of the trade-off function of a
 # mu up to 8, which is convex, are at most .01 above it
 _RATES = np.concatenate([[0.0], np.geomspace(1e-16, 0.1, 56), np.linspace(0.1, 1.0, 46)[1:]])
-# Smallest false-positive rate of logarithmic axes. chosen: below a delta of 1e-6, which shows
-_SMALLEST_RATE = 1e-8
-_TITLE = "Trade-off functions"
+# Those of logarithmic axes. chosen: from below a delta of 1e-6, which shows; few, because each is a
+# bound that needs a search
+_SMALL = np.geomspace(1e-8, 1.0, 101)
 
 
 def profile(
@@ -170,17 +168,16 @@ def training(
     return labelled(ax, "passes", "relative error", title, "training")
 
 
-def tradeoff(releases: Mapping[str, risk.HasProfile], *, log: bool = False, ax: Any = None) -> Any:
+def tradeoff(releases: Mapping[str, risk.HasProfile], *, ax: Any = None) -> Any:
     """Plot the error rates of the best membership test under each release.
 
     On linear axes the false-negative rate is plotted against the false-positive rate. There a
-    delta of 1e-4 looks like a delta of 0. On logarithmic axes the true-positive rate is plotted,
-    which tends to delta as the false-positive rate falls.
+    delta of 1e-4 looks like a delta of 0. On logarithmic axes, from a false-positive rate of 1e-8
+    on, the true-positive rate is plotted, which tends to delta as the false-positive rate falls.
 
     Args:
         releases: labels and releases, each with `log_delta`.
-        log: logarithmic axes, from a false-positive rate of 1e-8 on.
-        ax: axes to draw on; None: a new figure, with a second, logarithmic panel unless `log`.
+        ax: linear axes to draw on; None: a new figure, with a second, logarithmic panel.
 
     Returns:
         The axes (of two panels the linear ones), with the line of random guessing. Every line is on
@@ -189,33 +186,27 @@ def tradeoff(releases: Mapping[str, risk.HasProfile], *, log: bool = False, ax: 
 
     >>> import jaxdp as dp
     >>> axes = dp.plot.tradeoff({"mu = 1": dp.GDP(1.0)})
-    >>> axes.get_xlabel(), axes.get_ylabel(), len(axes.figure.axes)
-    ('false-positive rate', 'false-negative rate', 2)
-    >>> dp.plot.tradeoff({"mu = 1": dp.GDP(1.0)}, log=True).get_xscale()
+    >>> axes.get_xlabel(), axes.get_ylabel()
+    ('false-positive rate', 'false-negative rate')
+    >>> axes.figure.axes[1].get_xscale()
     'log'
     """
     check_mapping("releases", releases, "mechanism")
-    if log:
-        return _near_zero(releases, axes_of(ax))
+    near = None
     if ax is None:
         pyplot = checks.extra("matplotlib.pyplot", "plot")
         _, (ax, near) = pyplot.subplots(1, 2, figsize=(9.6, 4.8), layout="constrained")
-        near.set_title("Near 0")
-        _near_zero(releases, near)
     for label, release in releases.items():
         ax.plot(_RATES, 1.0 - np.asarray(risk.tpr_at_fpr(release, _RATES)), label=label)
+        if near is not None:
+            near.loglog(_SMALL, np.asarray(risk.tpr_at_fpr(release, _SMALL)), label=label)
+    x = "false-positive rate"
+    if near is not None:
+        near.loglog(_SMALL, _SMALL, color="0.6", label="random guessing")
+        labelled(near, x, "true-positive rate", "Near 0", "release")
     ax.plot([0.0, 1.0], [1.0, 0.0], color="0.6", label="random guessing")
     ax.set_aspect("equal")
-    return labelled(ax, "false-positive rate", "false-negative rate", _TITLE, "release")
-
-
-def _near_zero(releases: Mapping[str, risk.HasProfile], ax: Any) -> Any:
-    """True-positive against false-positive rates on logarithmic axes."""
-    rate = np.geomspace(_SMALLEST_RATE, 1.0, _POINTS_OF_A_TRADEOFF)
-    for label, release in releases.items():
-        ax.loglog(rate, np.asarray(risk.tpr_at_fpr(release, rate)), label=label)
-    ax.loglog(rate, rate, color="0.6", label="random guessing")
-    return labelled(ax, "false-positive rate", "true-positive rate", _TITLE, "release")
+    return labelled(ax, x, "false-negative rate", "Trade-off functions", "release")
 
 
 def axes_of(ax: Any) -> Any:

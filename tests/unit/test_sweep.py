@@ -268,14 +268,6 @@ def test_damaged_metadata_is_an_error(whole, tmp_path):
             sweep(picky, AXES, to, chunk=11)
 
 
-def test_sweeps_are_written_as_netcdf(to, tmp_path):
-    found = sweep(picky, AXES, to)
-    found.to_netcdf(tmp_path / "grid.nc", engine="scipy")
-    with xarray.open_dataset(tmp_path / "grid.nc", engine="scipy") as again:
-        np.testing.assert_array_equal(again["value"], found["value"])
-        assert again.attrs["failures"] == found.attrs["failures"]
-
-
 def test_an_executor_does_the_work(tmp_path):
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:

@@ -77,7 +77,7 @@ def test_no_picture_of_one_direction():
     pytest.importorskip("matplotlib")
     for release in (of("add"), MIXTURE):
         with pytest.raises(ValueError, match="the risk of a test"):
-            dp.plot.tradeoff({"one": release}, log=True)
+            dp.plot.tradeoff({"one": release})
 
 
 def test_one_direction_has_no_test():
