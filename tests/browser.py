@@ -16,7 +16,7 @@ QUIET = "--disable-background-networking --disable-component-update --disable-sy
 OPTIONS = f"--headless --no-sandbox --disable-gpu --disable-quic {QUIET} --remote-debugging-pipe"
 # Seconds. chosen: a start on a busy machine takes 2
 PATIENCE = 60.0
-VIRTUAL_KEYS = {"ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "Tab": 9}
+VIRTUAL_KEYS = {"ArrowLeft": 37, "ArrowRight": 39}
 
 
 class Page:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias
 
 Relation: TypeAlias = Literal["add_remove", "add", "remove", "replace_one", "zero_out"]
-# Those of solvers, to whose plans the number of records is public.
-SolverRelation: TypeAlias = Literal["replace_one", "add_remove"]
 
 
 class Neighbours(NamedTuple):
@@ -27,7 +25,8 @@ NEIGHBOURS: dict[Relation, Neighbours] = {
     "zero_out": Neighbours(("remove", "add"), 1.0, "REPLACE_SPECIAL"),
 }
 RELATIONS = tuple(NEIGHBOURS)
-SOLVER_RELATIONS: tuple[SolverRelation, ...] = get_args(SolverRelation)
+# Those of solvers, to whose plans the number of records is public.
+SOLVER_RELATIONS: tuple[Relation, ...] = ("replace_one", "add_remove")
 # Relations of which the worse of two directions is reported.
 BOTH_DIRECTIONS = tuple(name for name, known in NEIGHBOURS.items() if len(known.directions) == 2)
 # Those that say what one of two directions owes, and not the other.
