@@ -92,6 +92,15 @@ def test_delta(name):
         assert -digits <= oracle.relative_error(value, truth) < 1e-12, row["id"]
 
 
+@pytest.mark.parametrize("name", ["discrete_gaussian", "discrete_laplace", "staircase"])
+def test_compositions(name):
+    for row in records(name, "ln_delta_kfold"):
+        at = {**row["params"], **row["inputs"]}
+        release = dp.Mechanism(noise_of(name, row), at["Delta"])
+        error = float((at["K"] * dp.privacy_loss(release)).log_delta(at["eps"])) - expected(row)
+        assert -1e-13 <= error < 1e-9, row["id"]
+
+
 # A noise, the one that it is or nearly is, and the relative error of its answers.
 RELATIVES = {
     "huber without centre": (dp.FlippedHuber(0.0, 1.3), dp.Gaussian(1.3), 1e-13),

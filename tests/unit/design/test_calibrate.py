@@ -1,7 +1,5 @@
 """Calibration: never unsafe, tight, batched, differentiable; infinite where nothing passes."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import mpmath as mp
@@ -33,14 +31,6 @@ def true_log_delta(family, scale, shift, epsilon):
     return oracle.laplace_log_delta(scale, shift, epsilon)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def calibrated(family, epsilon, delta, shift):
-    def build(scale):
-        return dp.Mechanism(FAMILIES[family](scale), shift)
-
-    return dp.calibrate(build, dp.Budget(epsilon, delta))
-
-
 @pytest.mark.parametrize("family", ["gaussian", pytest.param("laplace", marks=pytest.mark.long)])
 @settings(max_examples=30)
 @given(budget=BUDGETS, log_shift=st.floats(-6, 6))
@@ -59,10 +49,10 @@ def test_the_true_delta_never_exceeds_the_target(family, budget, log_shift):
 
 
 @pytest.mark.float64
-def test_a_hundred_thousand_budgets_at_once():
+def test_many_budgets_at_once():
     rng = np.random.default_rng(3)
-    epsilon = jnp.asarray(rng.uniform(0.01, 10, 100_000))
-    delta = jnp.asarray(10 ** rng.uniform(-300, -1, 100_000))
+    epsilon = jnp.asarray(rng.uniform(0.01, 10, 10_000))
+    delta = jnp.asarray(10 ** rng.uniform(-300, -1, 10_000))
 
     @jax.jit
     def scales(epsilon, delta):

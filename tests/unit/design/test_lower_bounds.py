@@ -78,9 +78,8 @@ def test_no_noise_beats_its_bound():
 
 
 def test_bad_input():
-    for call, name in ((lambda: dp.optimal.lower_bound(dp.PureDP(1.0), -1.0), "sensitivity"),):
-        with pytest.raises(ValueError, match=name):
-            call()
+    with pytest.raises(ValueError, match="sensitivity"):
+        dp.optimal.lower_bound(dp.PureDP(1.0), -1.0)
     assert np.isnan(jax.jit(lambda e: dp.optimal.lower_bound(dp.PureDP(e), 1.0))(-1.0))
     assert dp.optimal.lower_bound(dp.PureDP(0.0), 1.0) == np.inf
     assert dp.optimal.lower_bound(dp.PureDP(np.inf), 1.0) == 0

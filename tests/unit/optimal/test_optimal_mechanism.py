@@ -185,23 +185,21 @@ def test_any_multipliers_give_a_lower_bound():
 
 def test_bad_input():
     one = dp.Budget(1.0, 0.2)
-    for low, high in ((1.0, 1.0), (2.0, 1.0), (0.0, math.inf)):
-        with pytest.raises(ValueError, match="query_range must be"):
-            dp.optimal.mechanism(one, 1.0, (low, high))
-    with pytest.raises(ValueError, match="resolution must be"):
-        dp.optimal.mechanism(one, 1.0, (0.0, 1.0), resolution=1)
-    with pytest.raises(ValueError, match="weights must be 4"):
-        dp.optimal.mechanism(one, 1.0, (0.0, 1.0), resolution=4, weights=np.ones(3))
-    with pytest.raises(ValueError, match="stops growing"):
-        dp.optimal.mechanism(one, 1.0, (0.0, 1.0), lambda x: np.minimum(x, 1.0))
-    with pytest.raises(ValueError, match="nodes must rise from 0 to 1"):
-        dp.optimal.mechanism(one, 1.0, (0.0, 1.0), nodes=[0.0, 0.6, 0.4, 1.0])
-    with pytest.raises(ValueError, match="resolution must be None"):
-        dp.optimal.mechanism(one, 1.0, (0.0, 1.0), nodes=[0.0, 0.4, 1.0], resolution=2)
-    for name in ("cap", "seconds"):
-        with pytest.raises(ValueError, match=f"{name} must lie in"):
-            dp.optimal.mechanism(one, 1.0, (0.0, 1.0), **{name: math.nan})
-    with pytest.raises(ValueError, match="sensitivity must lie in"):
-        dp.optimal.mechanism(one, 0.0, (0.0, 1.0))
+    unit = (1.0, (0.0, 1.0))
+    for arguments, options, said in (
+        ((1.0, (1.0, 1.0)), {}, "query_range must be"),
+        ((1.0, (2.0, 1.0)), {}, "query_range must be"),
+        ((1.0, (0.0, math.inf)), {}, "query_range must be"),
+        ((0.0, (0.0, 1.0)), {}, "sensitivity must lie in"),
+        (unit, {"resolution": 1}, "resolution must be"),
+        (unit, {"resolution": 4, "weights": np.ones(3)}, "weights must be 4"),
+        (unit, {"loss": lambda x: np.minimum(x, 1.0)}, "stops growing"),
+        (unit, {"nodes": [0.0, 0.6, 0.4, 1.0]}, "nodes must rise from 0 to 1"),
+        (unit, {"nodes": [0.0, 0.4, 1.0], "resolution": 2}, "resolution must be None"),
+        (unit, {"cap": math.nan}, "cap must lie in"),
+        (unit, {"seconds": math.nan}, "seconds must lie in"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            dp.optimal.mechanism(one, *arguments, **options)
     with pytest.raises(ValueError, match="epsilon must lie in"):
-        dp.optimal.mechanism(dp.Budget(0.0, 0.0), 1.0, (0.0, 1.0))
+        dp.optimal.mechanism(dp.Budget(0.0, 0.0), *unit)
