@@ -11,9 +11,9 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 from jaxdp.dominating_pair.base import (
-    DominatingPair,
     Law,
     Support,
+    SymmetricPair,
     atoms,
     law_on,
     log_of_infinite,
@@ -27,7 +27,7 @@ from jaxdp.noise.structure import Singularities
 
 @final
 @pytree
-class Additive(DominatingPair):
+class Additive(SymmetricPair):
     """P is the law of the noise, Q the law of the noise moved by `shift`; any `Noise`, not sampled.
 
     The exchanged pair is the same, because the noise is symmetric.
@@ -47,7 +47,7 @@ class Additive(DominatingPair):
         """Law of the loss by the density between its kinks, or by the atoms of integer noise."""
         shift = full_shift(self)
         endless = shift == xp.inf
-        law = self._law(xp.where(endless, 1.0, shift))
+        law = self._finite_law(xp.where(endless, 1.0, shift))
 
         def finite(log_mass: Reals) -> Reals:
             return xp.where(endless[..., None], -xp.inf, log_mass)
@@ -63,12 +63,16 @@ class Additive(DominatingPair):
         """Largest loss of the noise, and the probability of an infinite one."""
         shift = full_shift(self)
         endless = shift == xp.inf
-        _, log_finite, largest = self.noise.structure(xp.where(endless, 1.0, shift))
-        return Support(largest, xp.where(endless, 0.0, log_of_infinite(log_finite)))
+        largest, log_infinite = self._support(xp.where(endless, 1.0, shift))
+        return Support(largest, xp.where(endless, 0.0, log_infinite))
 
-    def _law(self, shift: Reals) -> Law:
+    def _support(self, shift: Reals) -> Support:
         _, log_finite, largest = self.noise.structure(shift)
-        log_infinite = log_of_infinite(log_finite)
+        return Support(largest, log_of_infinite(log_finite))
+
+    def _finite_law(self, shift: Reals) -> Law:
+        """The law at a finite shift."""
+        largest, log_infinite = self._support(shift)
         found = self.noise.loss_atoms(shift)
         if found is not None:
             law = atoms(found.loss, found.log_mass, log_infinite, largest)
@@ -78,13 +82,9 @@ class Additive(DominatingPair):
         shifts = xp.zeros_like(shift), shift
         nodes = on_integers(self.noise, shifts) if whole else of_law(self.noise, shifts)
         noise, shift = cast(tuple[Noise, Reals], expanded((self.noise, shift)))
-
-        def loss_at(x: Reals) -> tuple[Reals, Reals]:
-            log_p, log_q = noise.log_density(x), noise.log_density(x - shift)
-            finite = (log_p > -xp.inf) & (log_q > -xp.inf)
-            return xp.where(finite, log_p - log_q, 0.0), xp.where(finite, log_p, -xp.inf)
-
-        loss, log_density = loss_at(nodes.x)
+        log_p, log_q = noise.log_density(nodes.x), noise.log_density(nodes.x - shift)
+        finite = (log_p > -xp.inf) & (log_q > -xp.inf)
+        loss, log_density = xp.where(finite, log_p - log_q, 0.0), xp.where(finite, log_p, -xp.inf)
         slope = xp.zeros_like(loss)
         if not whole:
             ahead, behind = (noise.log_density_slope(x) for x in (nodes.x, nodes.x - shift))
@@ -94,10 +94,6 @@ class Additive(DominatingPair):
     def singularities(self) -> Singularities:
         """Singularities of the noise: on a lattice, with a pair of atoms, or smooth."""
         return self.noise.structure(self.shift).singularities
-
-    def reversed(self) -> Additive:
-        """The same pair: the noise is symmetric."""
-        return self
 
     def mean_distance(self) -> Reals | None:
         """Shift over scale of Gaussian noise."""

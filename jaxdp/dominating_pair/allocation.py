@@ -108,31 +108,23 @@ class Allocation(DominatingPair):
         found = np.full((*ratio.shape, 2), np.nan)
         for one in np.unique(ratio[~np.isnan(ratio)]):
             at = ratio == one
-            with kernel():
-                found[at] = _log_deltas(
-                    _lane_of(float(one), self.steps), epsilon[at], added[at] > 0
-                )
+            lane = _lane_of(float(one), self.steps)
+            found[at] = _log_deltas(lane, epsilon[at], added[at] > 0)
         return found
 
     def law(self) -> Law:
         """The nodes of the density; the second rule lies between them, and adds its error."""
         ratio, added = np.broadcast_arrays(self.ratio, self.added)
-        sizes = (_OF_LAW, _OF_LAW, _OF_LAW, _OF_LAW - 1, _OF_LAW - 1)
-        columns: Any = [np.full((*ratio.shape, size), np.nan) for size in sizes]
-        left_out: Any = np.full(ratio.shape, np.nan)
-        support = self.support()
-        for at in np.ndindex(ratio.shape):
-            if np.isnan(ratio[at]):
-                continue
+        sizes = (_OF_LAW,), (_OF_LAW,), (_OF_LAW,), (_OF_LAW - 1,), (_OF_LAW - 1,), ()
+        columns: Any = [np.full(ratio.shape + size, np.nan) for size in sizes]
+        for at in np.argwhere(~np.isnan(ratio)):
+            at = tuple(at)
             lane = _lane_of(float(ratio[at]), self.steps)
-            left_out[at] = lane.log_left_out
-            with kernel():
-                found = _law_columns(lane, bool(added[at] > 0))
-            for of_all, of_lane in zip(columns, found, strict=True):
-                of_all[at] = of_lane
-        loss, log_mass, log_density, *check = columns
-        infinite = support.log_infinite
-        return Law(loss, log_mass, log_density, tuple(check), left_out, infinite, support.largest)
+            for column, values in zip(columns, _law_of(lane, bool(added[at] > 0)), strict=True):
+                column[at] = values
+        loss, log_mass, log_density, *check, left_out = columns
+        largest, infinite = self.support()
+        return Law(loss, log_mass, log_density, tuple(check), left_out, infinite, largest)
 
     def support(self) -> Support:
         """Unbounded losses, none of them infinite; NaN for a ratio of NaN."""
@@ -173,29 +165,23 @@ class _Lane(NamedTuple):
     log_left_out: Any
     panels: _Panels  # of "remove" and of "add", along a first axis
 
-    def error_at(self, v: Any) -> Any:
-        """The largest error of the stretch of nodes at v."""
-        node = (v - self.density.low) / self.density.step
-        index = np.floor(node * (_STRETCHES / _KEPT))
-        return self.errors[np.clip(index, 0, _STRETCHES - 1).astype(int)]
-
 
 @functools.lru_cache(maxsize=1024)
+@kernel()
 def _lane_of(concrete: float, steps: int) -> _Lane:
     """The lane of a concrete ratio; with more nodes if the error is large."""
-    with kernel():
-        ratio: Any = np.float64(concrete)
-        density, error = _density(ratio, steps, _FEW)
-        if _largest_error(density, error) > _DOUBTFUL:
-            density, error = _density(ratio, steps, _MANY)
-        density, errors = _reduced(density, error)
-        log_beyond = np.log(steps) + log_normal_survival(10.5 + ratio)
-        log_low = log_normal_survival(xp.full((), 10.5))
-        left_out = np.logaddexp(log_low, log_beyond) + np.log(2.0)
-        density = density._replace(centre=density.centre - np.log(steps))
-        sides = (_panels(density, errors, is_added) for is_added in (False, True))
-        panels = _Panels(*(np.stack(x) for x in zip(*sides, strict=True)))
-        return _Lane(density, errors, left_out, panels)
+    ratio: Any = np.float64(concrete)
+    density, error = _density(ratio, steps, _FEW)
+    if _largest_error(density, error) > _DOUBTFUL:
+        density, error = _density(ratio, steps, _MANY)
+    density, errors = _reduced(density, error)
+    log_beyond = np.log(steps) + log_normal_survival(10.5 + ratio)
+    log_low = log_normal_survival(xp.full((), 10.5))
+    left_out = np.logaddexp(log_low, log_beyond) + np.log(2.0)
+    density = density._replace(centre=density.centre - np.log(steps))
+    sides = (_panels(density, errors, is_added) for is_added in (False, True))
+    panels = _Panels(*(np.stack(x) for x in zip(*sides, strict=True)))
+    return _Lane(density, errors, left_out, panels)
 
 
 def _density(ratio: Any, steps: int, resolution: tuple[int, int]) -> tuple[LogDensity, Any]:
@@ -246,30 +232,20 @@ def _panels(density: LogDensity, errors: Any, is_added: bool) -> _Panels:
     place = density.place(v)
     log_mass = density.read(v) + density.log_slope(v) + (0.0 if is_added else place)
     log_mass = log_mass + (np.log(np.abs(width)) + np.log(share)[None])
-    gap: Any = np.maximum(order * place - loss[:-1, None], 1e-300)
-    errors = errors[::order]
-    errors = np.stack([errors, -errors])
-    log_part, paid = (
-        errors + logsumexp(y, axis=1)[None] for y in (log_mass, log_mass + log1mexp(gap))
+    errors = errors[::order, None]
+    log_masses = np.stack([log_mass + errors, log_mass - errors])[:, None]
+    # From each edge on: all panels that follow it.
+    later = np.arange(_STRETCHES) >= np.arange(_STRETCHES + 1)[:, None]
+    gap: Any = np.maximum(order * place - loss[:, None, None], 1e-300)
+    log_mass, log_tail = (
+        logsumexp(np.where(later[..., None], x, _NOTHING), axis=(2, 3))
+        for x in (log_masses, log_masses + log1mexp(gap))
     )
-    log_beyond = _with_end(_from_each_on(log_part))
-    # e^-L_j T(L_j) is the sum over the panels from j on.
-    log_tail = np.logaddexp(paid, log1mexp(np.diff(loss))[None] + log_beyond[:, 1:])
-    tail = _with_end(_from_each_on(log_tail - loss[None, :-1]) + loss[None, :-1])
-    edge, loss = (np.broadcast_to(x, log_beyond.shape) for x in (edge, loss))
-    return _Panels(edge, loss, log_beyond, tail)
+    edge, loss = (np.broadcast_to(x, log_mass.shape) for x in (edge, loss))
+    return _Panels(edge, loss, log_mass, log_tail)
 
 
-def _from_each_on(logs: Any) -> Any:
-    """log of the sums of each term along the last axis and all that follow it."""
-    later = np.triu(np.ones((_STRETCHES, _STRETCHES), bool))
-    return logsumexp(np.where(later[None], logs[:, None], _NOTHING), axis=-1)
-
-
-def _with_end(x: Any) -> Any:
-    return np.concatenate([x, np.full((x.shape[0], 1), _NOTHING)], axis=1)
-
-
+@kernel()
 def _log_deltas(lane: _Lane, epsilon: Any, added: Any) -> Any:
     """Upper and lower bounds on log delta at any epsilons (E,): (E, 2)."""
     size: Any = np.abs(epsilon)
@@ -307,8 +283,9 @@ def _log_tails(lane: _Lane, epsilon: Any, added: Any) -> Any:
     return np.stack([upper, log_total[..., 1]], axis=-1)
 
 
-def _law_columns(lane: _Lane, is_added: bool) -> tuple[Any, ...]:
-    """Columns of the `Law`: of the first rule, and of the second one."""
+@kernel()
+def _law_of(lane: _Lane, is_added: bool) -> tuple[Any, ...]:
+    """Columns of the `Law`: three of the first rule, two of the second one, and `log_left_out`."""
     density, sign, tilt = lane.density, -1.0 if is_added else 1.0, 0.0 if is_added else 1.0
     step = (density.high - density.low) / (_OF_LAW - 1.0)
 
@@ -320,4 +297,8 @@ def _law_columns(lane: _Lane, is_added: bool) -> tuple[Any, ...]:
     first = density.low + step * np.arange(1.0 * _OF_LAW)
     second = first[:-1] + 0.5 * step
     loss, log_mass, _ = rule(second)
-    return *rule(first), loss, log_mass + lane.error_at(second)
+    # The largest error of the stretch of nodes at each place.
+    node = (second - density.low) / density.step
+    stretch = np.clip(np.floor(node * (_STRETCHES / _KEPT)), 0, _STRETCHES - 1).astype(int)
+    log_mass = log_mass + lane.errors[stretch]
+    return *rule(first), loss, log_mass, lane.log_left_out

@@ -145,6 +145,14 @@ class DominatingPair(abc.ABC):
         return xp.zeros(())
 
 
+class SymmetricPair(DominatingPair):
+    """A pair that is its own exchange."""
+
+    def reversed(self) -> SymmetricPair:
+        """The pair itself."""
+        return self
+
+
 def is_symmetric(pair: DominatingPair) -> bool:
     """True if a pair is its own exchange, which `reversed` says by returning the pair itself."""
     return pair.reversed() is pair
@@ -173,22 +181,6 @@ def is_whole(law: Law) -> Bools:
     )
 
 
-def off_lattice(law: Law, lattice: Lattice) -> Reals:
-    """Largest distance of a loss that has mass from `lattice`, over 1 + its size; NaN for NaN."""
-    unit = lattice.unit[..., None]
-    anchor = 0.5 * lattice.odd[..., None] * unit
-    # For a unit of 0 all losses are 0; an infinite step stands for it.
-    step = xp.where(unit > 0, unit, xp.inf)
-
-    def of(loss: Reals, log_mass: Reals) -> Reals:
-        gap = loss - anchor
-        gap = xp.where(step < xp.inf, gap - step * xp.round(gap / step), gap)
-        gap = xp.where(log_mass > -xp.inf, xp.abs(gap) / (1.0 + xp.abs(loss)), 0.0)
-        return xp.max(gap, axis=-1)
-
-    return xp.maximum(of(law.loss, law.log_mass), of(*law.check))
-
-
 def is_on_lattice(law: Law, singularities: Singularities) -> Bools:
     """True where no lattice is declared, or every loss lies on it up to rounding.
 
@@ -196,8 +188,21 @@ def is_on_lattice(law: Law, singularities: Singularities) -> Bools:
     """
     if not isinstance(singularities, Lattice):
         return xp.ones(law.loss.shape[:-1], bool)
-    distance = off_lattice(law, singularities)
-    return ~(distance > LATTICE_ERROR) & ~(singularities.unit < 0) | (singularities.unit == xp.inf)
+    unit = singularities.unit[..., None]
+    anchor = 0.5 * singularities.odd[..., None] * unit
+    # For a unit of 0 all losses are 0; an infinite step stands for it.
+    step = xp.where(unit > 0, unit, xp.inf)
+
+    def distance(loss: Reals, log_mass: Reals) -> Reals:
+        """Largest distance of a loss that has mass, over 1 + its size; NaN for NaN."""
+        gap = loss - anchor
+        gap = xp.where(step < xp.inf, gap - step * xp.round(gap / step), gap)
+        gap = xp.where(log_mass > -xp.inf, xp.abs(gap) / (1.0 + xp.abs(loss)), 0.0)
+        return xp.max(gap, axis=-1)
+
+    farthest = xp.maximum(distance(law.loss, law.log_mass), distance(*law.check))
+    is_near = ~(farthest > LATTICE_ERROR) & ~(singularities.unit < 0)
+    return is_near | (singularities.unit == xp.inf)
 
 
 def with_its_error(law: Law) -> Law:

@@ -59,6 +59,11 @@ class Sides(NamedTuple):
         """Q against P, mirrored."""
         return Sides(self.down, self.log_down, self.up, self.log_up)
 
+    def against(self, rank: int) -> Sides:
+        """With axes of length 1 after the components, for arrays of so many axes."""
+        shapes = (x.shape[:1] + (rank + 1 - x.ndim) * (1,) + x.shape[1:] for x in self)
+        return Sides(*(x.reshape(shape) for x, shape in zip(self, shapes, strict=True)))
+
     def log_ratios(self, x: Reals) -> tuple[Reals, Reals]:
         """log densities of P and of Q at x, over the density of N(0, 1)."""
         x = x[None]
@@ -76,12 +81,9 @@ class Sides(NamedTuple):
 
     def ends(self) -> tuple[Reals, Reals]:
         """The limits of the loss at minus infinity and at infinity."""
-        at_zero = _weight(self.up == 0, self.log_up), _weight(self.down == 0, self.log_down)
-        ratio = at_zero[0] - at_zero[1]
-        above, below = (
-            xp.any((mean > 0) & (log_weight > -xp.inf), axis=0)
-            for mean, log_weight in ((self.up, self.log_up), (self.down, self.log_down))
-        )
+        ratio = _weight(self.up == 0, self.log_up) - _weight(self.down == 0, self.log_down)
+        above = xp.any((self.up > 0) & (self.log_up > -xp.inf), axis=0)
+        below = xp.any((self.down > 0) & (self.log_down > -xp.inf), axis=0)
         return xp.where(below, -xp.inf, ratio), xp.where(above, xp.inf, ratio)
 
 
@@ -112,14 +114,12 @@ def mixture_log_delta(sides: Sides, epsilon: Reals) -> Reals:
     delta(-e) = 1 - e^-e + e^-e delta(e), with delta(e) of the exchanged pair.
     """
     shape = xp.broadcast_shapes(epsilon.shape, *(x.shape[1:] for x in sides))
-    more = (len(shape) + 1 - sides[0].ndim) * (1,)  # axes of epsilon alone, after the components
-    apart = (x.reshape(x.shape[0], *more, *x.shape[1:]) for x in sides)
+    apart = sides.against(len(shape))
     sides = Sides(*(xp.broadcast_to(x, (x.shape[0], *shape)) for x in apart))
     epsilon = xp.broadcast_to(epsilon, shape)
     backward = epsilon < 0
-    chosen = Sides(
-        *(xp.where(backward, y, x) for x, y in zip(sides, sides.reversed(), strict=True))
-    )
+    pairs = zip(sides, sides.reversed(), strict=True)
+    chosen = Sides(*(xp.where(backward, y, x) for x, y in pairs))
     size = xp.abs(epsilon)
     upper = _forward(chosen, size)
     mirrored = xp.minimum(mirrored_log_delta(upper, size, 1.0) + 8.0 * ULP, 0.0)
@@ -252,16 +252,12 @@ class MixturePair(DominatingPair):
     def log_hit(self) -> Reals:
         """log of the probability that the means differ, if both sides share the mean 0."""
         sides = self._sides()
-        log_moved = [
-            logsumexp(xp.where(mean > 0, log_weight, -xp.inf), axis=0)
-            for mean, log_weight in ((sides.up, sides.log_up), (sides.down, sides.log_down))
-        ]
-        return xp.minimum(xp.maximum(*log_moved) + 16.0 * ULP, 0.0)
+        up, down = _weight(sides.up > 0, sides.log_up), _weight(sides.down > 0, sides.log_down)
+        return xp.minimum(xp.maximum(up, down) + 16.0 * ULP, 0.0)
 
     def _from_components(self, order: Reals) -> Reals:
         """log sum_ij p_i q_j e^((a - 1) a (a_i + b_j)^2 / 2) / (a - 1): joint convexity."""
-        ranked = ((x, (1,) * (order.ndim - x.ndim + 1)) for x in self._sides())
-        sides = Sides(*(x.reshape(x.shape[0], *ones, *x.shape[1:]) for x, ones in ranked))
+        sides = self._sides().against(order.ndim)
         a = xp.minimum(order, 1e150)[None, None]
         excess = xp.maximum(a - 1.0, 2.0**-30)
         distances = sides.up[:, None] + sides.down[None]
@@ -318,17 +314,11 @@ class GaussianMixture(MixturePair):
 
     @classmethod
     def from_fields(
-        cls,
-        sensitivities: tuple[Any, ...],
-        log_probabilities: tuple[Any, ...],
-        other_sensitivities: tuple[Any, ...],
-        other_log_probabilities: tuple[Any, ...],
-        scale: Any,
+        cls, up: tuple, log_up: tuple, down: tuple, log_down: tuple, scale: Any
     ) -> GaussianMixture:
         """The mixture with these fields; the weights are assumed to add up to 1."""
-        up = sensitivities, log_probabilities
         mixture = object.__new__(cls)
-        _set(mixture, up, (other_sensitivities, other_log_probabilities), scale)
+        _set(mixture, (up, log_up), (down, log_down), scale)
         return mixture
 
     def reversed(self) -> GaussianMixture:

@@ -22,8 +22,6 @@ from __future__ import annotations
 import math
 from typing import final
 
-import numpy as np
-
 from jaxdp._core import checks
 from jaxdp._core.float64 import in_float64, jitted
 from jaxdp._core.namespace import xp
@@ -39,14 +37,13 @@ from jaxdp._numeric.elementary import (
     round_up,
     sinhc_excess,
 )
-from jaxdp._numeric.quadrature import gauss_legendre
-from jaxdp.dominating_pair.base import LEAST_FINITE, DominatingPair, Law, atoms, log_of_infinite
+from jaxdp.dominating_pair.base import LEAST_FINITE, Law, SymmetricPair, atoms, log_of_infinite
 from jaxdp.guarantee.pure import (
     log_delta_of_approximate,
     log_delta_of_pure,
     log_delta_of_range,
 )
-from jaxdp.noise.nodes import CHECK_ORDER, ORDER
+from jaxdp.noise.nodes import panels
 from jaxdp.noise.structure import Kinks, Lattice, Singularities
 
 # Panels of the density of a bounded range. chosen: width 1 for a range of 30
@@ -61,7 +58,7 @@ _NEAR = 2.0  # largest |y| of the series. derived: the 16th term is below an ulp
 
 @final
 @pytree
-class Response(DominatingPair):
+class Response(SymmetricPair):
     """The worst pair of (epsilon, delta)-DP: randomised response, or full disclosure.
 
     The loss is infinite with probability `failure`, else +-bound, with probability 1 / (1 +
@@ -109,15 +106,11 @@ class Response(DominatingPair):
         unit = 2.0 * checks.guard(self.bound) + 0.0 * self.failure
         return Lattice(unit, xp.ones_like(unit))
 
-    def reversed(self) -> Response:
-        """The same pair: it is symmetric."""
-        return self
-
 
 @final
 @in_float64
 @pytree
-class RandomisedResponse(DominatingPair):
+class RandomisedResponse(SymmetricPair):
     """Randomised response: the truth has e^epsilon times the probability of each other category.
 
     The loss is +-epsilon if the answer is either input's category, and 0 otherwise. Source:
@@ -159,10 +152,6 @@ class RandomisedResponse(DominatingPair):
         unit = checks.guard(self.bound) + 0.0 * self.categories
         return Lattice(unit, xp.zeros_like(unit))
 
-    def reversed(self) -> RandomisedResponse:
-        """The same pair: it is symmetric."""
-        return self
-
     def _log_masses(self) -> tuple[Reals, Reals]:
         """log probabilities of the losses b and 0."""
         b, k = xp.broadcast_arrays(checks.guard(self.bound), self.categories)
@@ -172,7 +161,7 @@ class RandomisedResponse(DominatingPair):
 
 @final
 @pytree
-class BoundedRange(DominatingPair):
+class BoundedRange(SymmetricPair):
     """The worst pair of a mechanism of bounded range b: loss density ~ e^(l / 2), |l| <= b.
 
     Bounded range: the losses of two outputs differ by b at most, as in the exponential mechanism.
@@ -203,38 +192,33 @@ class BoundedRange(DominatingPair):
         bound = checks.guard(self.bound)
         endless = bound > _LARGEST_RANGE
         has_range = (bound > 0) & ~endless
-        b = xp.where(has_range, bound, 1.0)[..., None]
-
-        def rule(order: int) -> tuple[Reals, Reals, Reals]:
-            place, share = (xp.broadcast_to(x, (*bound.shape, x.size)) for x in _panels(order))
-            loss = xp.where(has_range[..., None], b * (2.0 * place - 1.0), 0.0)
-            log_density = 0.5 * (loss - b) - math.log(2.0) - xp.log(-xp.expm1(-b))
-            log_mass = log_density + xp.log(2.0 * b * share)
-            log_mass = xp.where(has_range[..., None], log_mass, xp.log(share))
-            log_mass = xp.where(endless[..., None], LEAST_FINITE, log_mass)
-            return loss, log_mass, xp.where(has_range[..., None], log_density, xp.inf)
-
+        b = xp.where(has_range, bound, 1.0)
+        nodes = panels((-b, b), each=_PANELS)
+        b, has_range = b[..., None], has_range[..., None]
+        log_density = 0.5 * (nodes.x - b) - math.log(2.0) - xp.log(-xp.expm1(-b))
+        log_mass = log_density + xp.log(nodes.weight)
+        log_mass = xp.where(endless[..., None], LEAST_FINITE, log_mass)
+        loss = xp.where(has_range, nodes.x, 0.0)
+        log_density = xp.where(has_range, log_density, xp.inf)
         log_infinite = xp.where(endless, 0.0, xp.where(xp.isnan(bound), xp.nan, -xp.inf))
-        nothing = xp.full_like(bound, -xp.inf)
-        return Law(*rule(ORDER), rule(CHECK_ORDER)[:2], nothing, log_infinite, bound)
+        first = nodes.first
+        return Law(
+            loss[..., :first],
+            log_mass[..., :first],
+            log_density[..., :first],
+            (loss[..., first:], log_mass[..., first:]),
+            xp.full_like(bound, -xp.inf),
+            log_infinite,
+            bound,
+        )
 
     def singularities(self) -> Singularities:
         """A density that ends at +-b."""
         return Kinks((xp.full_like(self.bound, xp.nan),))
 
-    def reversed(self) -> BoundedRange:
-        """The same pair: it is symmetric."""
-        return self
-
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence of the worst fixed pair of losses t, t - b; smaller than this pair's."""
         return renyi_of_range(self.bound, checks.real("order", order, 1.0))
-
-
-def _panels(order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights on [0, 1], cut into panels of equal length."""
-    x, w = gauss_legendre(order)
-    return np.ravel((np.arange(_PANELS)[:, None] + x) / _PANELS), np.tile(w / _PANELS, _PANELS)
 
 
 def _log_gap(gap: Reals) -> Reals:
@@ -244,29 +228,21 @@ def _log_gap(gap: Reals) -> Reals:
 
 
 @jitted
-def cumulant_of_range(bound: Reals, s: Reals) -> Reals:
-    """K(s), s >= 0, rounded up by at most 1e-14 max(s, 1 / s) of it, and 1e-7 where s < 1.
+def renyi_of_range(bound: Reals, order: Reals) -> Reals:
+    """K(s) / s, s = order - 1 >= 0: `rho_of_range` at order 1, and the bound at infinity.
 
-    K(s) is at most s (s + 1) `rho_of_range` and at most s bound; NaN where the bound is bad.
+    Rounded up by at most 1e-14 max(s, 1 / s) of K, and 1e-7 where s < 1. At most order times
+    `rho_of_range` and at most the bound; NaN where the bound is bad.
     """
-    bound, s = xp.broadcast_arrays(checks.guard(bound), s)
-    endless = xp.isinf(bound)
-    x = xp.where(endless, 0.5, 0.5 * bound)
+    bound, order = xp.broadcast_arrays(checks.guard(bound), order)
+    inside, endless = (order > 1) & (order < xp.inf), xp.isinf(bound)
+    s, x = xp.where(inside, order - 1.0, 1.0), xp.where(endless, 0.5, 0.5 * bound)
     grown = (s + 1.0) * _log_sinhc((s + 1.0) * x)
     value = grown - s * _log_sinhc(s * x) - _log_sinhc(x) + 16.0 * ULP * grown
-    limit = xp.minimum(s * ((s + 1.0) * rho_of_range(bound)), s * bound)
-    value = xp.minimum(xp.where(xp.isfinite(grown), value, xp.inf), round_up(limit, 4))
-    return xp.where(endless, xp.where(s == 0, 0.0, xp.inf), value)
-
-
-@jitted
-def renyi_of_range(bound: Reals, order: Reals) -> Reals:
-    """Renyi divergence of an order >= 1: `rho_of_range` at 1, and the bound at infinity."""
-    bound, order = xp.broadcast_arrays(checks.guard(bound), order)
-    inside = (order > 1) & (order < xp.inf)
-    s = xp.where(inside, order - 1.0, 1.0)
-    value = xp.where(inside, cumulant_of_range(bound, s) / s, bound)
-    value = xp.where(order == 1, rho_of_range(bound), value)
+    rho = rho_of_range(bound)
+    limit = round_up(xp.minimum(s * ((s + 1.0) * rho), s * bound), 4)
+    value = xp.minimum(xp.where(xp.isfinite(grown), value, xp.inf), limit) / s
+    value = xp.where(order == 1, rho, xp.where(inside & ~endless, value, bound))
     return lifted(xp.where(xp.isnan(order), xp.nan, value), bound > 0)
 
 

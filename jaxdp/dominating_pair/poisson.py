@@ -111,25 +111,24 @@ def _log_moment(log_norm: Reals, order: Reals, q: Reals) -> Reals:
 class SampledPair(DominatingPair):
     """A release that uses a record with probability `_q`: Renyi divergences from `_whole`'s."""
 
+    sampling_prob: Reals
+
     @property
     @abc.abstractmethod
     def _whole(self) -> DominatingPair: ...
 
     @property
-    @abc.abstractmethod
-    def _q(self) -> Reals: ...
+    def _q(self) -> Reals:
+        """The sampling probability; NaN where a transformation moved it out of [0, 1]."""
+        return checks.guard(self.sampling_prob, 1.0)
 
     @abc.abstractmethod
     def _renyi_bound(self, removed: Callable[[Reals], Reals], order: Reals) -> Reals:
         """A bound from the whole release, and from a bound `removed` for "remove"."""
 
     @abc.abstractmethod
-    def _removed(self) -> DominatingPair:
-        """The pair of a record that is removed."""
-
-    @abc.abstractmethod
     def _log_tail(self, removed: Reals, order: Reals) -> Reals:
-        """log of a bound on the moment beyond the nodes, from that of `_removed`."""
+        """log of a bound on the moment beyond the nodes, from the one of "remove"."""
 
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes, or a bound from the whole release."""
@@ -143,7 +142,7 @@ class SampledPair(DominatingPair):
 
         At integers this is the whole moment less that at the nodes; its log is convex.
         """
-        law = self._removed().law()
+        law = Poisson(self._whole, self._q, 0.0).law()
 
         def log_beyond(order: Reals) -> Reals:
             excess = order - 1.0
@@ -184,10 +183,11 @@ _LARGEST = 700.0
 _LOST = 8.0
 
 
+@jitted
 def sampled_log_delta(
-    base: DominatingPair, sampling_prob: Reals, added: Reals, epsilon: ArrayLike
+    pair: DominatingPair, sampling_prob: Reals, added: Reals, epsilon: Reals
 ) -> Reals:
-    """log delta of the pair `Poisson` of a base whose delta is delta_0; as exact, rounded up.
+    """log delta of `Poisson` of a base `pair` whose delta is delta_0; as exact, rounded up.
 
     * Removed: q delta_0(log(1 + (e^epsilon - 1) / q)), and 1 - e^epsilon below log(1 - q).
     * Added: c delta_0(log(q e^epsilon / c)) with c = 1 - (1 - q) e^epsilon, and 0 from -log(1 - q)
@@ -195,13 +195,6 @@ def sampled_log_delta(
 
     Source: Balle, Barthe & Gaboardi, NeurIPS 2018, theorem 8.
     """
-    return _sampled_log_delta(base, sampling_prob, added, checks.real("epsilon", epsilon))
-
-
-@jitted
-def _sampled_log_delta(
-    pair: DominatingPair, sampling_prob: Reals, added: Reals, epsilon: Reals
-) -> Reals:
     base = pair.log_delta(xp.zeros(()))
     q, added, epsilon, base = xp.broadcast_arrays(sampling_prob, added, epsilon, base)
     add = added > 0
@@ -236,10 +229,7 @@ def _sampled_log_delta(
 def sampled_largest(largest: Reals, sampling_prob: Reals, added: Reals) -> Reals:
     """log(1 - q + q e^largest) removed, -log(1 - q + q e^-largest) added; rounded up."""
     largest, q, added = xp.broadcast_arrays(largest, sampling_prob, added)
-    large = largest > 30.0
-    grown = log1p(q * xp.expm1(xp.where(large, 0.0, largest)))
-    grown = xp.where(large, largest + xp.log(q + (1.0 - q) * xp.exp(-largest)), grown)
-    grown = xp.where(q == 0, 0.0, grown)
+    grown = xp.where(xp.isnan(largest), xp.nan, log_mixed(largest, q))
     return round_up(xp.where(added > 0, -log1p(q * xp.expm1(-largest)), grown), 8)
 
 
@@ -267,6 +257,7 @@ class Poisson(SampledPair):
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """The base's profile at another epsilon: see `sampled_log_delta`."""
+        epsilon = checks.real("epsilon", epsilon)
         return sampled_log_delta(self.base, self._q, self.added, epsilon)
 
     def law(self) -> Law:
@@ -338,16 +329,8 @@ class Poisson(SampledPair):
         return (Mixture(mean[..., None], q[..., None], 1.0 - q, mean, self.added, xp.ones(())),)
 
     @property
-    def _q(self) -> Reals:
-        """The sampling probability; NaN where a transformation moved it out of [0, 1]."""
-        return checks.guard(self.sampling_prob, 1.0)
-
-    @property
     def _whole(self) -> DominatingPair:
         return self.base
-
-    def _removed(self) -> Poisson:
-        return Poisson(self.base, self.sampling_prob, xp.zeros_like(self.added))
 
     def _log_tail(self, removed: Reals, order: Reals) -> Reals:
         """Losses of "add" are as large as the largest there."""
@@ -371,12 +354,6 @@ def coin_renyi(of_whole: Reals, order: Reals, q: Reals) -> Reals:
     """log(1 - q + q e^(s D)) / s, s = order - 1: a coin reveals whether the record is used."""
     excess = xp.where(order > 1, order - 1.0, 1.0)
     return xp.where(order > 1, log_mixed(excess * of_whole, q) / excess, q * of_whole)
-
-
-def mixed_slope(loss: Reals, mixed: Reals, q: Reals) -> Reals:
-    """Slope of `mixed` = log_mixed(loss, q) in the loss: q e^loss / (1 - q + q e^loss)."""
-    share = xp.exp(xp.where(loss < xp.inf, loss - mixed, 0.0))
-    return xp.where(loss < xp.inf, q * share, 1.0)
 
 
 def log_mixed(loss: Reals, q: Reals) -> Reals:

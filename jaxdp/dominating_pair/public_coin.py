@@ -77,23 +77,17 @@ class PublicCoin(DominatingPair):
         laws = [pair.law() for pair in self.pairs]
         shapes = (x.shape for x in (*(law.largest for law in laws), *self.log_shares))
         shape = xp.broadcast_shapes(*shapes)
-
-        def nodes(columns: Iterable[Reals], shift: bool = False) -> Reals:
-            rows = [xp.broadcast_to(x, (*shape, x.shape[-1])) for x in columns]
-            if shift:
-                rows = [x + w[..., None] for x, w in zip(rows, self.log_shares, strict=True)]
-            return xp.concatenate(rows, axis=-1)
-
-        losses, log_masses = zip(*(law.check for law in laws), strict=True)
-        support = self.support()
+        rows = []
+        for law, share in zip(laws, self.log_shares, strict=True):
+            (loss, log_mass), w = law.check, share[..., None]
+            row = law.loss, law.log_mass + w, law.log_density + w, loss, log_mass + w
+            rows.append([xp.broadcast_to(x, (*shape, x.shape[-1])) for x in row])
+        columns = (xp.concatenate(column, axis=-1) for column in zip(*rows, strict=True))
+        loss, log_mass, log_density, *check = columns
+        left_out = xp.broadcast_to(self._total(law.log_left_out for law in laws), shape)
+        largest, log_infinite = self.support()
         return Law(
-            nodes(law.loss for law in laws),
-            nodes((law.log_mass for law in laws), True),
-            nodes((law.log_density for law in laws), True),
-            (nodes(losses), nodes(log_masses, True)),
-            xp.broadcast_to(self._total(law.log_left_out for law in laws), shape),
-            support.log_infinite,
-            support.largest,
+            loss, log_mass, log_density, (check[0], check[1]), left_out, log_infinite, largest
         )
 
     def support(self) -> Support:

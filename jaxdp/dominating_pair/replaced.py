@@ -16,13 +16,11 @@ from jaxdp._core.types import ArrayLike, Bools, Reals
 from jaxdp._numeric.elementary import ULP, log1m, log_probability, round_up
 from jaxdp._numeric.search import bisect
 from jaxdp.dominating_pair.additive import Additive, full_shift
-from jaxdp.dominating_pair.base import Law, Support, law_on, with_its_error
+from jaxdp.dominating_pair.base import Law, Support, SymmetricPair, law_on, with_its_error
 from jaxdp.dominating_pair.poisson import (
-    Poisson,
     SampledPair,
     coin_renyi,
     log_mixed,
-    mixed_slope,
     sampled_largest,
     sampled_log_delta,
 )
@@ -32,7 +30,7 @@ from jaxdp.noise.nodes import LEFT_OUT, of_law
 from jaxdp.noise.structure import Kinks, Singularities, Smooth
 
 
-class SymmetricSample(SampledPair):
+class SymmetricSample(SymmetricPair, SampledPair):
     """A sample of additive noise that is its own exchange, with losses up to `_largest`."""
 
     noise: Noise
@@ -51,12 +49,15 @@ class SymmetricSample(SampledPair):
         largest, _ = xp.broadcast_arrays(self._largest, self._q + self.shift)
         return Support(largest, xp.full_like(largest, -xp.inf))
 
-    def reversed(self) -> SymmetricSample:
-        """The same pair: the noise is symmetric."""
-        return self
 
-    def _removed(self) -> Poisson:
-        return Poisson(self._whole, self._q, 0.0)
+def _mixed(noise: Noise, x: Reals, shift: Reals, q: Reals) -> tuple[Reals, Reals]:
+    """log of the density (1 - q) g(x) + q g(x - shift) over g(x), and its slope in x."""
+    ratio = noise.log_density(x - shift) - noise.log_density(x)
+    rise = noise.log_density_slope(x - shift) - noise.log_density_slope(x)
+    value = log_mixed(ratio, q)
+    is_finite = ratio < xp.inf
+    share = xp.where(is_finite, q * xp.exp(xp.where(is_finite, ratio - value, 0.0)), 1.0)
+    return value, rise * share
 
 
 @final
@@ -91,16 +92,8 @@ class Replaced(SymmetricSample):
         nodes = of_law(self.noise, (-shift, xp.zeros_like(shift), shift))
         support = self.support()
         noise, shift, q = cast(tuple[Noise, Reals, Reals], expanded((self.noise, shift, self._q)))
-        at_x = noise.log_density(nodes.x)
-
-        def mixed(move: Reals) -> tuple[Reals, Reals]:
-            ratio = noise.log_density(nodes.x - move) - at_x
-            rise = noise.log_density_slope(nodes.x - move) - noise.log_density_slope(nodes.x)
-            value = log_mixed(ratio, q)
-            return value, rise * mixed_slope(ratio, value, q)
-
-        (ahead, up), (behind, down) = mixed(shift), mixed(-shift)
-        loss, log_density, slope = ahead - behind, at_x + ahead, up - down
+        (ahead, up), (behind, down) = (_mixed(noise, nodes.x, m, q) for m in (shift, -shift))
+        loss, log_density, slope = ahead - behind, noise.log_density(nodes.x) + ahead, up - down
         return law_on(nodes, loss, log_density, slope, support.log_infinite, support.largest)
 
     def singularities(self) -> Singularities:
@@ -108,10 +101,6 @@ class Replaced(SymmetricSample):
         if isinstance(self.noise, Gaussian):
             return Smooth()
         return Kinks((xp.full_like(self.shift + self.sampling_prob, xp.nan),))
-
-    @property
-    def _q(self) -> Reals:
-        return checks.guard(self.sampling_prob, 1.0)
 
     @property
     def _largest(self) -> Reals:
@@ -128,15 +117,6 @@ class Replaced(SymmetricSample):
         """
         convex = coin_renyi(self.noise.renyi(2.0 * self.shift, order), order, self._q)
         return xp.minimum(convex, round_up(removed(order) - log1m(self._q), 4))
-
-
-def require_log_concave(noise: Noise) -> None:
-    """Raise `ValueError` unless `noise` has a log-concave density on all reals."""
-    if not noise.log_concave:
-        name = type(noise).__name__
-        raise ValueError(
-            f"noise must be log-concave on the reals where sampled records are replaced, got {name}"
-        )
 
 
 # Range of log t, in widths of the noise, where L = epsilon. chosen: beyond, convexity bounds it
@@ -246,15 +226,10 @@ class FixedBatch(SymmetricSample):
         """Losses on both sides of 0 from the noise beyond half of the shift, and the atom."""
         shift = full_shift(self)
         nodes = of_law(self.noise, (xp.zeros_like(shift), 0.5 * shift, shift))
-        noise, shift_column, rate = cast(
-            tuple[Noise, Reals, Reals], expanded((self.noise, shift, self._q))
-        )
-
+        columns = cast(tuple[Noise, Reals, Reals], expanded((self.noise, shift, self._q)))
+        noise, shift_column, rate = columns
         under_q = noise.log_density(nodes.x)
-        ratio = noise.log_density(nodes.x - shift_column) - under_q
-        rise = noise.log_density_slope(nodes.x - shift_column) - noise.log_density_slope(nodes.x)
-        loss = log_mixed(ratio, rate)
-        slope = rise * mixed_slope(ratio, loss, rate)
+        loss, slope = _mixed(noise, nodes.x, shift_column, rate)
         outside = (nodes.x > 0.5 * shift_column) & (loss >= 0)
         mass = xp.where(outside, under_q + xp.log(nodes.weight), -xp.inf)
         density = under_q - xp.log(xp.abs(slope))

@@ -77,7 +77,7 @@ class Phase:
                     f"batch_size_limit are given, got {sampling}, which has them"
                 )
             sizes = TrainingSizes.given(None, None, sampling.rate, None, epochs, steps)
-            scheme, count = sampling, sizes.step_count()
+            scheme, count = sampling, sizes.steps
         else:
             limit = batch_size_limit
             sizes = TrainingSizes.given(

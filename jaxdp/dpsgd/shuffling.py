@@ -85,7 +85,7 @@ def shuffled_bounds(
     scale = float(checks.positive("noise_multiplier", noise_multiplier))
     target = float(checks.probability("delta", delta))
     sizes = TrainingSizes.given(dataset_size, batch_size, sampling_prob, None, epochs, steps)
-    return _bounds(scale, float(sizes.rate), float(sizes.step_count()), target)
+    return _bounds(scale, float(sizes.rate), float(sizes.steps), target)
 
 
 def _bounds(scale: float, rate: float, steps: float, delta: float) -> tuple[float, float]:

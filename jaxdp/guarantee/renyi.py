@@ -14,7 +14,7 @@ from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Bools, Reals, Shape
 from jaxdp._numeric.double_double import sum_up
 from jaxdp._numeric.elementary import ULP, conversion_entropy, log1m, log1p, round_up
-from jaxdp._numeric.search import bisect, least_value
+from jaxdp._numeric.search import bisect, zoom
 from jaxdp.guarantee.base import (
     Budget,
     BudgetLike,
@@ -49,7 +49,7 @@ class ZCDP(Guarantee):
         xi, rho, epsilon = xp.broadcast_arrays(
             checks.guard(self.xi), checks.guard(self.rho), checks.real("epsilon", epsilon)
         )
-        return log_delta_of_cgf(lambda s: s * (xi + (s + 1.0) * rho), epsilon)
+        return log_delta_of_cgf(lambda s: s * (xi[None] + (s + 1.0) * rho[None]), epsilon)
 
     def epsilon(self, delta: ArrayLike) -> Reals:
         """The least over s > 0 of xi + (1 + s) rho - (log(delta) + H(s)) / s, or 0; rounded up.
@@ -96,17 +96,16 @@ class ZCDP(Guarantee):
 @jitted
 def _zcdp_epsilon(xi: Reals, rho: Reals, delta: Reals) -> Reals:
     xi, rho, delta = xp.broadcast_arrays(checks.guard(xi), checks.guard(rho), delta)
-    needed = -xp.log(delta)
+    needed = -xp.log(delta)[None]
 
-    def bound(s: Reals) -> Reals:
+    def bound(log_s: Reals) -> Reals:
+        s = xp.exp(log_s)
         # It falls, then rises: its slope is rho - (log(1 / delta) - log(1 + s)) / s^2.
-        entropy, divergence = conversion_entropy(s), xi + (s + 1.0) * rho
+        entropy, divergence = conversion_entropy(s), xi[None] + (s + 1.0) * rho[None]
         rounding = 16.0 * ULP * (divergence + (needed + entropy) / s)
         return divergence + (needed - entropy) / s + rounding
 
-    start = xp.full(delta.shape, _LEAST_ORDER_EXCESS)
-    stop = xp.full(delta.shape, _LARGEST_ORDER_EXCESS)
-    found = xp.maximum(least_value(bound, start, stop), 0.0)
+    found = xp.maximum(zoom(bound, *_log_orders(delta.shape))[1], 0.0)
     return xp.where((delta == 1.0) & ~xp.isnan(found), 0.0, found)
 
 
@@ -120,30 +119,33 @@ def _zcdp_tradeoff(xi: Reals, rho: Reals, fpr: Reals) -> Reals:
     return tradeoff_of_renyi(s, xi[..., None] + (s + 1.0) * rho[..., None], fpr)
 
 
-# Ends of the search for a Renyi order, less 1. chosen: no release has its best order beyond
-_LEAST_ORDER_EXCESS = 1e-30
-_LARGEST_ORDER_EXCESS = 1e30
+# Log of the largest order - 1 of a search, and of 1 / the least. chosen: the best is no further
+_LOG_REACH = 69.0
 
 
 def log_delta_of_cgf(cgf: Callable[[Reals], Reals], epsilon: Reals) -> Reals:
     """log delta <= min over s > 0 of K(s) - s epsilon - log(1 + s) - s log(1 + 1/s).
 
-    K(s) = s times the Renyi divergence of order 1 + s, elementwise in the shape of `epsilon`.
+    K(s) = s times the Renyi divergence of order 1 + s, along a new first axis of `epsilon`.
     Every s gives a bound, so the minimisation need not be exact to be safe.
     Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
     """
 
-    def bound(s: Reals) -> Reals:
-        gain, cost = cgf(s), s * epsilon
+    def bound(log_s: Reals) -> Reals:
+        s = xp.exp(log_s)
+        gain, cost = cgf(s), s * epsilon[None]
         entropy = conversion_entropy(s)
         value = gain - cost - entropy + 4.0 * ULP * (xp.abs(gain) + xp.abs(cost) + entropy)
         # An infinite divergence says nothing; beside it only the cost is infinite.
         value = xp.where(xp.isinf(cost) & ~xp.isnan(gain), -cost, value)
         return xp.where(gain == xp.inf, xp.inf, value)
 
-    start = xp.full(epsilon.shape, _LEAST_ORDER_EXCESS)
-    stop = xp.full(epsilon.shape, _LARGEST_ORDER_EXCESS)
-    return xp.minimum(least_value(bound, start, stop), 0.0)
+    return xp.minimum(zoom(bound, *_log_orders(epsilon.shape))[1], 0.0)
+
+
+def _log_orders(shape: Shape) -> tuple[Reals, Reals]:
+    """The ends of a search, in log(order - 1)."""
+    return xp.full(shape, -_LOG_REACH), xp.full(shape, _LOG_REACH)
 
 
 def tradeoff_of_renyi(s: Reals, value: Reals, fpr: Reals) -> Reals:

@@ -16,7 +16,7 @@ from jaxdp._core.types import ArrayLike, Bools, Key, Reals, Shape
 from jaxdp._numeric.double_double import total
 from jaxdp._numeric.elementary import lifted, log1m, log1p, log_probability, round_up
 from jaxdp._numeric.quadrature import power_sum
-from jaxdp._numeric.search import least_value
+from jaxdp._numeric.search import zoom
 from jaxdp.noise.base import Noise
 from jaxdp.noise.kernels.staircase_loss import divergence, log_delta, log_masses, normaliser, place
 from jaxdp.noise.nodes import along_last
@@ -170,17 +170,19 @@ class Staircase(Noise):
         mass = (b * part + drop * xp.minimum(part, 2.0 * split)) / normaliser(epsilon, split)
         safe_mass = xp.where(mass > 0, mass, 0.5)
 
-        def negative_ratio(w: Reals) -> Reals:
+        def negative_ratio(log_w: Reals) -> Reals:
+            w, share, unit = xp.exp(log_w), safe_mass[None], epsilon[None]
             large = w > 1.0
             low, high = xp.where(large, 1.0, w), xp.where(large, w, 1.0)
-            kept = -xp.expm1(-(w + epsilon))
-            near = log1p(safe_mass * xp.expm1(low) * kept)
-            far = high + xp.log(safe_mass * -xp.expm1(-high) * kept + xp.exp(-high))
-            return -(xp.where(large, far, near) / w) * (epsilon / (w + epsilon)) * epsilon
+            kept = -xp.expm1(-(w + unit))
+            near = log1p(share * xp.expm1(low) * kept)
+            far = high + xp.log(share * -xp.expm1(-high) * kept + xp.exp(-high))
+            return -(xp.where(large, far, near) / w) * (unit / (w + unit)) * unit
 
         # Beyond the top K < w + log(mass), whose ratio peaks before.
         top = 4.0 * (2.0 + 1.5 * epsilon - xp.log(safe_mass))
-        rho = xp.maximum(-least_value(negative_ratio, 1e-9 * top, top), safe_mass * drop * epsilon)
+        least = zoom(negative_ratio, xp.log(1e-9 * top), xp.log(top))[1]
+        rho = xp.maximum(-least, safe_mass * drop * epsilon)
         rho = xp.where(mass > 0, rho, 0.0 * mass)
         pure = epsilon * steps
         group = xp.minimum(pure * xp.tanh(0.5 * pure), steps * steps * rho)

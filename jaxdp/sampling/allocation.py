@@ -72,7 +72,6 @@ class RandomAllocation(Scheme):
 
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair a block of steps; see `Scheme.pairs`."""
-        del relation, group_size
         ratio = _ratio(noise, sensitivity)
         sizes = self._blocks()
         return tuple((Allocation(ratio, size), sizes.count(size)) for size in dict.fromkeys(sizes))
@@ -89,7 +88,6 @@ class RandomAllocation(Scheme):
 
     def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
         """The square root of the number of steps that hold the record."""
-        del relation, group_size
         return xp.sqrt(xp.float64(self.selected)) * (1.0 + 2.0**-51)
 
     def releases(self, steps: Reals) -> Reals:
@@ -101,13 +99,10 @@ class RandomAllocation(Scheme):
 
         @functools.lru_cache(maxsize=1)
         def epoch(index: int) -> list[Batch]:
-            return [
-                batch
-                for block, size in enumerate(self._blocks())
-                for batch in zip(
-                    *_allocated(key, index * self.selected + block, records, size), strict=True
-                )
-            ]
+            batches = []
+            for block, size in enumerate(self._blocks()):
+                batches.extend(_allocated(key, index * self.selected + block, records, size))
+            return batches
 
         return lambda index: epoch(index // self.steps)[index % self.steps]
 
@@ -156,7 +151,6 @@ class BallsInBins(Scheme):
 
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair; see `Scheme.pairs`."""
-        del relation, group_size
         ratio = _ratio(noise, sensitivity) * xp.sqrt(self.epochs) * (1.0 + 2.0**-51)
         return ((Allocation(ratio, self.steps), 1),)
 
@@ -167,7 +161,6 @@ class BallsInBins(Scheme):
 
     def largest_shift(self, relation: Relation | None, group_size: int) -> ArrayLike:
         """The square root of the number of steps that hold the record."""
-        del relation, group_size
         return xp.sqrt(self.epochs) * (1.0 + 2.0**-51)
 
     def releases(self, steps: Reals) -> Reals:
@@ -182,10 +175,7 @@ class BallsInBins(Scheme):
     def draw(self, key: Key, records: int) -> Callable[[int], Batch]:
         """See `Scheme.draw`."""
 
-        @functools.cache
-        def bins() -> list[Batch]:
-            return list(zip(*_allocated(key, 0, records, self.steps), strict=True))
-
+        bins = functools.cache(lambda: _allocated(key, 0, records, self.steps))
         return lambda index: bins()[index % self.steps]
 
     def statement(self) -> SamplingStatement:
@@ -211,14 +201,13 @@ def _condition(when: str) -> str:
 def _bins_and_epochs(training: TrainingSizes) -> tuple[int, Reals]:
     """The steps of an epoch, one concrete number, and the whole number of epochs, 1 or more."""
     rate = training.rate
-    if not checks.is_concrete(rate) or np.size(rate) != 1 or not float(np.asarray(rate).item()) > 0:
+    if not checks.is_concrete(rate) or np.size(rate) != 1 or not np.all(rate > 0):
         raise ValueError(
             "the steps of an epoch must be one known number where records are allocated to them"
         )
     bins = math.ceil(1.0 / float(np.asarray(rate).item()) * (1.0 - 1e-9))
     if training.epochs is not None:
         return bins, checks.whole("epochs", training.epochs, 1.0, checks.LARGEST)
-    assert training.steps is not None
     return bins, xp.maximum(_epochs(training.steps, bins), 1.0)
 
 
@@ -232,7 +221,8 @@ def _epochs(steps: Reals, bins: int) -> Reals:
 
 
 @opened()
-def _allocated(key: Key, index: int, records: int, steps: int) -> Batch:
+def _allocated(key: Key, index: int, records: int, steps: int) -> list[Batch]:
+    """The batches of all steps, padded to one size."""
     bins = np.asarray(bins_of(key, index, records, steps))
     counts = np.bincount(bins, minlength=steps)
     order = np.argsort(bins, kind="stable")
@@ -240,7 +230,7 @@ def _allocated(key: Key, index: int, records: int, steps: int) -> Batch:
     mask = np.arange(size)[None] < counts[:, None]
     indices = np.zeros((steps, size), dtype=np.int64)
     indices[mask] = order
-    return indices, mask
+    return list(zip(indices, mask, strict=True))
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))

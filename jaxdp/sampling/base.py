@@ -16,7 +16,6 @@ from jaxdp._core.neighbours import Relation
 from jaxdp._core.random_key import checked_key, fold_in, key_for
 from jaxdp._core.types import ArrayLike, Key, Reals
 from jaxdp.dominating_pair.base import DominatingPair
-from jaxdp.dominating_pair.replaced import require_log_concave
 from jaxdp.noise.base import Noise
 from jaxdp.noise.gaussian import Gaussian
 
@@ -42,8 +41,8 @@ class TrainingSizes(NamedTuple):
     dataset_size: ArrayLike | None
     batch_size: ArrayLike | None
     batch_size_limit: ArrayLike | None
-    epochs: ArrayLike | None  # either epochs or steps
-    steps: Reals | None
+    epochs: ArrayLike | None  # None if the number of steps was given
+    steps: Reals  # epochs are rounded up to whole steps, exactly if sizes are given
 
     @classmethod
     def given(
@@ -66,31 +65,27 @@ class TrainingSizes(NamedTuple):
             )
         if (epochs is None) == (steps is None):
             raise ValueError(f"give either epochs or steps, got epochs={epochs}, steps={steps}")
+        number = None if epochs is None else checks.real("epochs", epochs, 0.0, _MOST_EPOCHS)
+        count = xp.asarray(xp.nan)
+        if steps is not None:
+            count = checks.whole("steps", steps, upper=checks.LARGEST)
         if sampling_prob is not None:
             rate = checks.probability("sampling_prob", sampling_prob, lift=True)
+            if number is not None:
+                if checks.is_concrete(rate) and not bool(xp.all(rate > 0)):
+                    raise ValueError(
+                        f"sampling_prob must be above 0 where epochs are given, got {rate}"
+                    )
+                count = xp.ceil(number / rate * (1.0 - _WHOLE))
         else:
             assert batch_size is not None
             assert dataset_size is not None
             records = checks.whole("dataset_size", dataset_size, 1.0)
             batch = checks.positive("batch_size", batch_size)
             rate = checks.probability("batch_size / dataset_size", batch / records)
-        count = None if steps is None else checks.whole("steps", steps, upper=checks.LARGEST)
+            if number is not None:
+                count = xp.ceil(number * records / batch)
         return cls(rate, dataset_size, batch_size, batch_size_limit, epochs, count)
-
-    def step_count(self) -> Reals:
-        """The number of steps; epochs are rounded up to whole steps, exactly if sizes are given."""
-        if self.steps is not None:
-            return self.steps
-        assert self.epochs is not None
-        epochs = checks.real("epochs", self.epochs, 0.0, _MOST_EPOCHS)
-        if self.dataset_size is not None and self.batch_size is not None:
-            records = checks.whole("dataset_size", self.dataset_size)
-            return xp.ceil(epochs * records / checks.real("batch_size", self.batch_size))
-        if checks.is_concrete(self.rate) and not bool(xp.all(self.rate > 0)):
-            raise ValueError(
-                f"sampling_prob must be above 0 where epochs are given, got {self.rate}"
-            )
-        return xp.ceil(epochs / self.rate * (1.0 - _WHOLE))
 
     def public_size(self, sampling: str) -> ArrayLike:
         """The size of the data set; `ValueError` without one."""
@@ -154,8 +149,11 @@ class Scheme(abc.ABC):
                 f"{group_size}, got {type(noise).__name__}: relations of single records that allow "
                 f"any noise: {', '.join(any_noise) or 'none'}"
             )
-        if relation == "replace_one":
-            require_log_concave(noise)
+        if relation == "replace_one" and not noise.log_concave:
+            raise ValueError(
+                "noise must be log-concave on the reals where sampled records are replaced, got "
+                f"{type(noise).__name__}"
+            )
 
     @abc.abstractmethod
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
@@ -174,7 +172,6 @@ class Scheme(abc.ABC):
 
         2 a record, which may displace another one, unless a scheme moves less.
         """
-        del relation
         return 2.0 * group_size
 
     def releases(self, steps: Reals) -> Reals:

@@ -77,7 +77,7 @@ class Poisson(Scheme):
     @classmethod
     def of(cls, training: TrainingSizes) -> tuple[Scheme, Reals]:
         """See `Scheme.of`."""
-        return cls(training.rate), training.step_count()
+        return cls(training.rate), training.steps
 
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair a release; see `Scheme.pairs`."""

@@ -89,21 +89,13 @@ class TruncatedPoisson(Scheme):
         """See `Scheme.of`."""
         assert training.batch_size_limit is not None
         size = training.public_size("truncated")
-        return cls(training.rate, training.batch_size_limit, size), training.step_count()
-
-    def full_batch(self) -> tuple[Reals, Reals, Reals]:
-        """Upper bounds by the other records alone: log P[full], log P[not], and the rate there.
-
-        P[full] = P[Bin(n - 1, q) >= B]. The rate: with which the record displaces another one.
-        """
-        q = checks.guard(self.sampling_prob, 1.0)
-        return _full_batch(*xp.broadcast_arrays(q, self.batch_size_limit, self.dataset_size))
+        return cls(training.rate, training.batch_size_limit, size), training.steps
 
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """A public coin between a batch that is not full and one that is; see `Scheme.pairs`."""
-        del group_size
         q, zero = self.sampling_prob, xp.zeros(())
-        log_full, log_not_full, rate = self.full_batch()
+        sizes = checks.guard(q, 1.0), self.batch_size_limit, self.dataset_size
+        log_full, log_not_full, rate = _full_batch(*xp.broadcast_arrays(*sizes))
         not_full: DominatingPair = PoissonPair(Additive(noise, sensitivity), q, zero)
         if relation == "replace_one":
             not_full = Replaced(noise, sensitivity, q)
@@ -179,9 +171,10 @@ def _truncated(
 
 @jitted
 def _full_batch(q: Reals, limit: Reals, size: Reals) -> tuple[Reals, Reals, Reals]:
-    """tau = P[Bin(n - 1, q) >= B] and q' = (B / n) P[Bin(n, q) > B] / tau.
+    """Upper bounds on log tau, log(1 - tau) and q', tau = P[Bin(n - 1, q) >= B] of a full batch.
 
-    q' = E[q B / (M + 1) | M >= B], where M of the other records are drawn.
+    The record displaces another one with probability q' = (B / n) P[Bin(n, q) > B] / tau, which is
+    E[q B / (M + 1) | M >= B], where M of the other records are drawn.
     """
     log_full, log_not_full = log_binomial_tails(size - 1.0, limit, q)
     log_beyond = log_binomial_tails(size, limit + 1.0, q)[0]

@@ -81,7 +81,7 @@ class WithoutReplacement(Scheme):
         size = training.public_size("without_replacement")
         if training.batch_size is None:
             raise ValueError("batch_size must be given with sampling='without_replacement'")
-        return cls(training.batch_size, size), training.step_count()
+        return cls(training.batch_size, size), training.steps
 
     def pairs(self, noise: Noise, sensitivity: Reals, relation: Relation, group_size: int) -> Pairs:
         """One pair a release; see `Scheme.pairs`."""
