@@ -121,3 +121,27 @@ KINDS: dict[str, Callable[..., Any]] = {
     "group": drawn(dp.sampling.Poisson, group_size=GROUP),
     "gaussian_mixture": gaussian_mixture,
 }
+
+
+def over(scheme, relation="add_remove", **more):
+    """The loss of one release by a scheme, as a function of the noise multiplier."""
+
+    def build(noise_multiplier):
+        mechanism = dp.Mechanism(
+            dp.Gaussian(noise_multiplier), 1.0, sampling=scheme, relation=relation, **more
+        )
+        return dp.privacy_loss(mechanism)
+
+    return build
+
+
+SCHEMES = {
+    "truncated": over(dp.sampling.TruncatedPoisson(0.02, 25, 1000)),
+    "truncated-replaced": over(dp.sampling.TruncatedPoisson(0.02, 25, 1000), "replace_one"),
+    "truncated-zeroed": over(dp.sampling.TruncatedPoisson(0.02, 25, 1000), "zero_out"),
+    "fixed": over(dp.sampling.WithoutReplacement(20, 1000)),
+    "fixed-replaced": over(dp.sampling.WithoutReplacement(20, 1000), "replace_one"),
+    "group": over(dp.sampling.Poisson(0.02), group_size=3),
+    "group-replaced": over(dp.sampling.Poisson(0.02), "replace_one", group_size=2),
+    "allocation": over(dp.sampling.RandomAllocation(50)),
+}

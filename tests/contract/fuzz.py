@@ -20,9 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import oracle
-from fuzz_proofs import refuted
-from fuzz_rows import Row
-from fuzz_table import ROWS
+from fuzz_table import ROWS, Row
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
@@ -30,6 +28,10 @@ import jaxdp as dp
 
 LONGEST = 30.0  # seconds
 PROOFS = 300  # statements that the second program proves
+LAPLACE = 1 / 6  # probability of a Laplace statement. chosen: one of six kinds
+MOST_LAPLACES = 200  # of its releases. measured: 200 take .1 s, 600 take seconds
+# An epsilon above all finite losses. derived: they are at most 4 count / size, 1,300
+ABOVE_ALL = 1e4
 # Mappings of a process beyond which compilations are dropped: see conftest. chosen: 3 GB
 MANY_MAPPINGS = 12_000
 LARGEST = {"delta": 1.0, "log_delta": 0.0}
@@ -205,6 +207,43 @@ TRUTH = {
         oracle.laplace_log_delta(s, m, e) if 1e-9 < m / s < 1e9 and abs(e) < 1e9 else None
     ),
 }
+
+
+def statement(draw: random.Random) -> tuple[str, dp.PrivacyLoss]:
+    """A composition of 1 to 1e4 releases, whose epsilon is of the order of 1."""
+    laplace = draw.random() < LAPLACE
+    count = round(10 ** draw.uniform(0, math.log10(MOST_LAPLACES) if laplace else 4))
+    size = math.sqrt(count) * 10 ** draw.uniform(-0.5, 1)
+    shift = draw.randint(1, 4)
+    if laplace:
+        loss = count * dp.privacy_loss(dp.Mechanism(dp.Laplace(size), 1.0))
+        return f"{count} x Laplace at {size}", loss
+    kind, release = draw.choice(
+        [
+            ("pure", lambda: dp.PureDP(1 / size)),
+            ("approximate", lambda: dp.ApproxDP(1 / size, 10 ** draw.uniform(-20, -10))),
+            ("responses", lambda: dp.RandomisedResponse(1 / size, draw.randint(2, 9))),
+            ("discrete Laplace", lambda: dp.Mechanism(dp.DiscreteLaplace(size), shift)),
+            ("staircase", lambda: dp.Mechanism(dp.Staircase(1 / size, 1.0, draw.random()), 1.5)),
+        ]
+    )
+    return f"{count} x {kind} at {size}, {shift}", count * dp.privacy_loss(release())
+
+
+def refuted(count: int, number: int) -> list[str]:
+    """The statements of `count` that the second program does not prove.
+
+    Where no epsilon has so small a delta, it must refute one above all finite losses.
+    """
+    draw, found = random.Random(number), []
+    for _ in range(count):
+        name, loss = statement(draw)
+        delta = 10 ** draw.uniform(-20, -2)
+        epsilon = float(loss.epsilon(delta))
+        proof = dp.verify(loss, min(epsilon, ABOVE_ALL), delta)
+        if proof.proved is not (epsilon < math.inf):
+            found.append(f"{name}: epsilon {epsilon!r} at delta {delta!r}")
+    return found
 
 
 def make_calls(campaign: Campaign, row: Row, calls: int, number: int) -> None:

@@ -80,6 +80,10 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
     "tradeoff": lambda: _loss().tradeoff([0.01, 0.2]),
     "renyi": lambda: (5 * _loss()).renyi([1.0, 3.5]),
     "text": lambda: (5 * _loss(dp.Laplace(2.1))).to_json(),
+    "whole counts": lambda: (
+        (np.int32(20) * _loss()).epsilon(np.float32(1e-3)),
+        _loss().renyi(np.arange(2, 4)),
+    ),
     "guarantees": lambda: (
         dp.GDP(0.7).epsilon(1e-6),
         dp.ZCDP(0.0, 0.3).epsilon(1e-6),

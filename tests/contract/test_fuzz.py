@@ -5,8 +5,6 @@ import os
 import sys
 
 import fuzz
-import fuzz_proofs
-import fuzz_rows
 import fuzz_table
 import numpy as np
 import pytest
@@ -56,7 +54,7 @@ def wrong(kind):
             raise ValueError("a number is out of range")
         return np.array({"nan": np.nan, "small": 0.1}[kind])
 
-    return fuzz_rows.row("wrong", call, "epsilon:shift")
+    return fuzz_table.row("wrong", call, "epsilon:shift")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +75,7 @@ def test_the_campaign_finds_what_is_wrong(kind, how, value, said):
 
 
 def test_the_campaign_finds_a_delta_that_is_too_small():
-    low = fuzz_rows.row(
+    low = fuzz_table.row(
         "Laplace.log_delta",
         lambda scale, shift, epsilon: dp.Laplace(scale).log_delta(shift, epsilon) * 1.000001,
         "scale:scale shift:shift epsilon:real",
@@ -88,10 +86,10 @@ def test_the_campaign_finds_a_delta_that_is_too_small():
 
 
 def test_random_statements_are_proved():
-    assert fuzz_proofs.refuted(3, 1) == []
+    assert fuzz.refuted(3, 1) == []
 
 
 def test_a_statement_that_is_wrong_is_found(monkeypatch):
     half = dp.PrivacyLoss.epsilon
     monkeypatch.setattr(dp.PrivacyLoss, "epsilon", lambda loss, delta: half(loss, 2 * delta))
-    assert len(fuzz_proofs.refuted(2, 1)) == 2
+    assert len(fuzz.refuted(2, 1)) == 2

@@ -17,47 +17,10 @@ from jaxdp.noise.nodes import along_last
 pytestmark = pytest.mark.float64
 
 
-@dp.own.pytree
-class Household(dp.own.DominatingPair):
-    """Two records, each sampled with `sampling_prob`: one release of either, or of both."""
-
-    scale: jax.Array
-    sampling_prob: jax.Array
-    added: jax.Array
-
-    def _pair(self):
-        either = 1.0 - (1.0 - self.sampling_prob) ** 2
-        return Poisson(Additive(dp.Gaussian(self.scale), 2.0), either, self.added)
-
-    def log_delta(self, epsilon):
-        return self._pair().log_delta(epsilon)
-
-    def law(self):
-        return self._pair().law()
-
-    def singularities(self):
-        return self._pair().singularities()
-
-    def reversed(self):
-        return Household(self.scale, self.sampling_prob, 1.0 - self.added)
-
-    def renyi(self, order):
-        return self._pair().renyi(order)
-
-
-def test_a_field_of_a_known_name_says_nothing():
-    """Of two records, each taken with q, some release touches one with 1 - (1 - q)^(2 n)."""
-    pair = Household(jnp.array(0.1), jnp.array(0.01), jnp.array(0.0))
-    found = float((10 * dp.privacy_loss(pair)).delta(1.0))
-    assert found >= 1.0 - 0.99**20 - 1e-4
-    assert found == pytest.approx(1.0 - 0.99**20, abs=2e-3)
-
-
 @pytest.mark.parametrize(
     ("pair", "hit"),
     [
         (Additive(dp.Gaussian(0.1), 1.0), 1.0),
-        (Household(jnp.array(0.1), jnp.array(0.01), jnp.array(1.0)), 1.0),
         (Poisson(Additive(dp.Gaussian(0.1), 1.0), 0.01, 1.0), 0.01),
         (Poisson(Poisson(Additive(dp.Gaussian(0.1), 1.0), 0.3, 0.0), 0.01, 0.0), 0.003),
         (Replaced(dp.Gaussian(0.1), 1.0, 0.01), 0.01),
@@ -277,17 +240,3 @@ def test_kinks_without_atoms_are_atoms_anywhere(often, rarely):
     assert lower <= known <= upper <= float(loss.delta(EPSILON)) * (1 + 1e-6) <= 1.001 * known
     sampled = dp.privacy_loss(Poisson(pair, jnp.array(0.2), jnp.array(0.0)), "remove")
     assert 0.0 < float((COUNT * sampled).delta(1.0)) < float(loss.delta(1.0))
-
-
-def test_the_worse_direction_of_an_asymmetric_pair():
-    """It counts unless one direction is requested, and under "replace_one" as well."""
-    pair = answer(0.9, 0.3, np.nan, kind="kinks")
-    one, other, both, replaced, default = (
-        float((COUNT * dp.privacy_loss(pair, relation)).delta(6.0))
-        for relation in ("remove", "add", "add_remove", "replace_one", None)
-    )
-    assert both == replaced == default
-    assert one != other
-    assert both == pytest.approx(max(one, other), rel=1e-9)
-    assert truth(0.9, 0.3, COUNT, 6.0) <= one <= truth(0.9, 0.3, COUNT, 6.0) * 1.001
-    assert truth(0.3, 0.9, COUNT, 6.0) <= other <= truth(0.3, 0.9, COUNT, 6.0) * 1.001

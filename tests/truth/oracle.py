@@ -1,6 +1,7 @@
 """Slow truth: integrals of a density at 50 digits, which know none of our closed forms."""
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -264,3 +265,8 @@ def check_upper_bound(value: float, truth: mp.mpf, at: object, limit: float = 1e
     else:
         error = relative_error(value, truth)
         assert -1e-30 <= error < limit, (at, error)
+
+
+def ulps_around(x: float) -> list[float]:
+    """A double between its neighbours."""
+    return [math.nextafter(x, -math.inf), x, math.nextafter(x, math.inf)]

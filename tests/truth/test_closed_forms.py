@@ -11,7 +11,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import mpmath as mp
-import noise_laws
 import numpy as np
 import oracle
 import pytest
@@ -221,7 +220,7 @@ def test_delta_at_the_boundaries_and_an_ulp_to_either_side(family):
     points = []
     for shape, step in family.steps:
         for boundary in family.boundaries(shape, step):
-            around = [*noise_laws.ulps_around(boundary), -boundary]
+            around = [*oracle.ulps_around(boundary), -boundary]
             points += [(shape, 0.5, step, epsilon) for epsilon in around]
     points = np.random.default_rng(5).permutation(points)[:400]
     check(family, *points.T)
@@ -338,7 +337,7 @@ def test_tails_and_their_inverse(family):
         log_survival = np.asarray(noise.log_survival(-noise.quantile(u)))
         np.testing.assert_allclose(log_survival, np.log(u), rtol=1e-13)
         edge = shape ** (1 / shape) if family is SUBBOTIN else shape
-        around = noise_laws.ulps_around(-edge)
+        around = oracle.ulps_around(-edge)
         for t in (-6.0, -1.4, *around, -1e-8, 0.0, 1e-300, 0.7, edge, 8.0, 60.0):
             truth = mp.log(family.survival(mp.mpf(shape), mp.mpf(t)))
             if truth < -1e-40:
@@ -524,7 +523,7 @@ def test_a_subbotin_of_power_one_is_the_laplace():
     """Bit for bit around its largest loss, in derivatives as well, and in what it guarantees."""
     one, laplace = dp.Subbotin(2.0, 1.0), dp.Laplace(2.0)
     for shift in (1e-6, 0.7, 5.0):
-        epsilon = np.array([*noise_laws.ulps_around(shift), 0.0, 0.3 * shift, -shift, -0.2, 9.0])
+        epsilon = np.array([*oracle.ulps_around(shift), 0.0, 0.3 * shift, -shift, -0.2, 9.0])
         found, known = (x.log_delta(2.0 * shift, epsilon) for x in (one, laplace))
         np.testing.assert_array_equal(found, known)
     gradients = [jax.grad(x.log_delta, (0, 1)) for x in (one, laplace)]

@@ -10,7 +10,7 @@ import mpmath as mp
 import numpy as np
 import oracle
 import pytest
-from noise_laws import ulps_around
+from oracle import ulps_around
 
 import jaxdp as dp
 
