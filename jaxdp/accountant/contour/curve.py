@@ -45,7 +45,6 @@ from jaxdp.accountant.contour.nodes import (
     least_epsilon,
     log_least_delta,
 )
-from jaxdp.accountant.contour.plan import Parts
 from jaxdp.accountant.contour.terms import Block, Line
 from jaxdp.accountant.inverse import Reading
 from jaxdp.accountant.steps import LogBounds
@@ -56,6 +55,7 @@ FIRST_LOG_DELTA = -30.0
 LEAST = 1e-300  # least upper bound in its unit. derived: still a normal number
 TURN = 40.0  # ulps of an angle and a modulus. derived
 ROUGH_ROUNDS = 2  # of a law and its delta, in turn. measured
+CHERNOFF_SLACK = 2.5  # nats by which Chernoff's bound exceeds delta. measured: 2 to 3
 
 
 class Errors(NamedTuple):
@@ -160,7 +160,8 @@ def rough_log_delta(stage: Stage, rows: Rows, epsilon: Reals) -> Reals:
     """Estimates of log delta at epsilons >= 0."""
 
     def rougher(_: Index | int, log_delta: Reals) -> Reals:
-        found = _law(stage, rows, log_delta)[2].log_delta(epsilon)
+        bounds = _law(stage, rows, log_delta)[2]
+        found = log_least_delta(bounds, epsilon)[0] - CHERNOFF_SLACK
         return xp.clip(found, rows.least_unit, -0.05)
 
     return lax.fori_loop(0, ROUGH_ROUNDS, rougher, xp.full_like(epsilon, FIRST_LOG_DELTA))
@@ -179,13 +180,13 @@ def epsilon_bounds(
     return found, curve.frozen._replace(epsilon=found.upper)
 
 
-def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Parts]:
-    """Place of a law for log delta, its nodes by loss, and Chernoff's bounds of its parts."""
+def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Bounds]:
+    """Place of a law for log delta, its nodes by loss, and Chernoff's bounds."""
     place = rows.placed(stage, log_delta)
     nodes = rows.by_loss(rows.on_axis(stage, place))
     tilts = xp.asarray(rows.candidates)[:, None]
     tilts = xp.broadcast_to(tilts, (len(tilts), *log_delta.shape))
-    return place, nodes, plan.parts(rows, place, nodes, tilts)
+    return place, nodes, chernoff(rows, place, nodes, tilts)
 
 
 def contour_for(
@@ -200,18 +201,18 @@ def contour_for(
     if stage.is_bulk:
         place = rows.placed(stage, log_delta)
         return place, plan.saddle(rows, place, rows.on_axis(stage, place), log_delta)
-    place, nodes, parts = _law(stage, rows, log_delta)
+    place, nodes, bounds = _law(stage, rows, log_delta)
     is_guess = epsilon is None
     if epsilon is None:
-        start = xp.minimum(parts.epsilon(log_delta), least_epsilon(parts.whole, log_delta))
+        start = least_epsilon(bounds, log_delta + CHERNOFF_SLACK)
         epsilon = start if estimate is None else _or(estimate, start)
     unit = xp.clip(log_delta, rows.least_unit, 0.0)
     points, coarse = stage.points * blocks, rows.coarse(nodes)
-    found = plan.search(stage, rows, coarse, parts.whole, points, epsilon, unit)
+    found = plan.search(stage, rows, coarse, bounds, points, epsilon, unit)
     if not rows.refines:
         return place, found
     near = chernoff(rows, place, nodes, found.tilt * xp.asarray(plan.NEAR_TILTS)[:, None])
-    bounds = Bounds(*(xp.concatenate(x) for x in zip(parts.whole, near, strict=True)))
+    bounds = Bounds(*(xp.concatenate(x) for x in zip(bounds, near, strict=True)))
     if is_guess:
         epsilon = xp.minimum(epsilon, least_epsilon(bounds, log_delta))
     else:

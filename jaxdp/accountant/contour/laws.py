@@ -51,7 +51,6 @@ from jaxdp.accountant.contour.nodes import (
     log_psi,
     sums,
 )
-from jaxdp.accountant.contour.plan import CUTS
 from jaxdp.accountant.contour.terms import INNER
 from jaxdp.dominating_pair.base import MASS_ERROR
 
@@ -185,7 +184,7 @@ class Laws(NamedTuple):
     def by_loss(self, nodes: Nodes) -> Nodes:
         """Nodes in the order of their losses, padded."""
         order = xp.argsort(nodes.loss, 0)
-        widths = [(0, -nodes.loss.shape[0] % (CUTS * _NODES_IN_ONE)), (0, 0), (0, 0)]
+        widths = [(0, -nodes.loss.shape[0] % _NODES_IN_ONE), (0, 0), (0, 0)]
 
         def ordered(x: Reals) -> Reals:
             return xp.pad(xp.take_along_axis(x, order, 0), widths, mode="edge")
@@ -200,10 +199,6 @@ class Laws(NamedTuple):
             x.reshape(-1, _NODES_IN_ONE, *x.shape[1:]) for x in (nodes.loss, nodes.log_weight)
         )
         return Nodes(xp.mean(loss, 1), logsumexp(log_weight, axis=1))
-
-    def order(self) -> tuple[Any, int]:
-        """Losses rise along the nodes, of one law."""
-        return False, 1
 
     def log_edge(self, stage: Stage, exponent: Reals) -> Any:
         """-inf: the nodes cover the whole law."""

@@ -241,10 +241,6 @@ class Mixtures(NamedTuple):
         """The nodes on which a tilt is searched."""
         return nodes
 
-    def order(self) -> tuple[Any, int]:
-        """Losses fall where a record is added; nodes of mixtures follow each other."""
-        return self.sign < 0, self.mixtures
-
     def centre(self, weight: Reals, loss: Reals) -> Any:
         """Most of a tilted law lies around 0."""
         return 0.0

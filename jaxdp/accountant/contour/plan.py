@@ -1,39 +1,29 @@
-"""Estimate of epsilon, and tilt and period of every lane's contour.
+"""Tilt and period of every lane's contour.
 
 No bound depends on the choice, only its width. With many samples that hold the record, a lane takes
 the tilt at which the saddlepoint approximation of delta meets its target. Other lanes take, of many
 tilts, the one whose sum needs fewest points and whose terms are least above delta.
 
-If samples rarely hold the record, Chernoff's bound is far above epsilon. Below a cut of the noise
-lies a body A, which most releases add to; D is the rest of one release's law. For n releases, A^n
-and (A + D)^n - A^n have separate Chernoff bounds, each at its best tilt. The estimate is the least
-epsilon, over all cuts, at which both bounds are delta.
-
-Sources: Daniels, Annals of Mathematical Statistics 25, 1954 (approximation); Foss, Korshunov &
-Zachary, Heavy-Tailed and Subexponential Distributions (one big jump).
+Source: Daniels, Annals of Mathematical Statistics 25, 1954 (approximation).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Index, Reals
-from jaxdp._numeric.elementary import conversion_entropy, log1p
 from jaxdp.accountant.contour.nodes import (
     Bounds,
     Nodes,
     Plan,
     Rows,
     Stage,
-    by_tilts,
     chernoff,
-    chernoff_of,
     composed,
     log_psi,
-    sums,
 )
 
 ALIASED = 25.0  # nats below delta of the aliased terms. chosen: 1e-11
@@ -48,9 +38,6 @@ NEWTON_STEPS = 14  # measured: from the central limit to the saddle
 LARGEST_TERMS = 26.0  # nats above delta of terms that lose all. derived
 NO_EDGE = -14.0  # nats below delta of a law's end. chosen: 1e-6
 REACHES = 5  # rounds of `_height_of_fall`. measured
-CUTS = 32  # of the law. chosen: half a noise apart
-CHERNOFF_SLACK = 2.5  # nats by which Chernoff's bound exceeds delta. measured: 2 to 3
-NOTHING = -1e30  # log of an absent mass. chosen: far below any other
 
 
 def _moments(nodes: Nodes, power: Reals) -> tuple[Reals, Reals, Reals]:
@@ -147,53 +134,3 @@ def _height_of_fall(rows: Rows, weight: Reals, loss: Reals, fall: Reals) -> Real
 
     inverse = lax.fori_loop(0, REACHES, narrow, xp.full_like(fall, xp.inf))
     return xp.sqrt(2.0 / xp.maximum(inverse, 1e-300))
-
-
-class Parts(NamedTuple):
-    """Bounds of the whole law, and of both parts at every cut, for epsilon 0."""
-
-    whole: Bounds
-    log: Reals  # (tilts, 2, cuts, lanes)
-
-    def epsilon(self, log_delta: Reals) -> Reals:
-        """Estimate of the least epsilon >= 0 at log delta."""
-        each = (self.log - (log_delta + CHERNOFF_SLACK)) / self.whole.tilts[:, None, None]
-        return xp.maximum(_least_of_worse(each), 0.0)
-
-    def log_delta(self, epsilon: Reals) -> Reals:
-        """Estimate of log delta at an epsilon."""
-        each = self.log - (self.whole.tilts * epsilon)[:, None, None]
-        return xp.minimum(_least_of_worse(each), 0.0) - CHERNOFF_SLACK
-
-
-def _least_of_worse(each: Reals) -> Reals:
-    """The bound of the worse part, each at its best tilt, at the best cut."""
-    least = xp.min(xp.where(xp.isnan(each), xp.inf, each), 0)
-    return xp.min(xp.max(least, 0), 0)
-
-
-def parts(rows: Rows, place: Any, nodes: Nodes, tilts: Reals) -> Parts:
-    """Chernoff's bounds at `tilts` (tilts, lanes), of the whole law and of its parts at cuts."""
-
-    def bounds(tilts: Reals) -> tuple[Bounds, Reals]:
-        power = rows.power(tilts)
-        found = sums(nodes, power)
-        whole = chernoff_of(rows, tilts, rows.psi(place, nodes, power, found))
-        # Nodes are in the order of their losses, or in reverse where these fall.
-        falls, mixtures = rows.order()
-        size = found.weight.shape
-        shape = *size[:-3], mixtures, CUTS, size[-3] // (mixtures * CUTS), *size[-2:]
-        blocks = found.weight.reshape(shape).sum((-5, -3))
-        blocks = xp.where(falls, blocks[..., ::-1, :, :], blocks)
-        below = xp.maximum(xp.cumsum(blocks, -3), 1e-300)
-        above = xp.cumsum(blocks[..., ::-1, :, :], -3)[..., ::-1, :, :] - blocks
-        # log of psi below each cut of the loss, and psi above over psi below.
-        below, above = found.largest[..., None, :, :] + xp.log(below), above / below
-        body = composed(rows, below, tilts[:, None])
-        risen = xp.sum(rows.number * log1p(above), -2)
-        share = -xp.expm1(-risen)
-        rest = body + risen + xp.log(xp.where(share > 0, share, 1.0))
-        both = xp.stack([body, xp.where(share > 0, rest, NOTHING)], 1)
-        return whole, both - conversion_entropy(tilts)[:, None, None]
-
-    return Parts(*by_tilts(bounds, nodes, tilts))
