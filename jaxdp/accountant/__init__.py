@@ -4,8 +4,9 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
 
 * `engines` alone chooses the engines of a composition. Each engine reports valid bounds. Where they
   are wide, the next engine is evaluated.
-* `profile` evaluates the privacy profile of the pair itself. It serves single releases and plain
-  Gaussians, which compose to one release.
+* `closed_forms` has the privacy profile of the pair itself, for single releases and plain
+  Gaussians, which compose to one release; and bounds by the largest finite loss and the probability
+  of an infinite one, beside any engine.
 * `contour` inverts the moment generating function along a vertical line, a whole batch at once. It
   reads rows, not pairs: sampled Gaussians on complex nodes, or any other loss on the nodes of a
   `Table`, which each kind of pair fills with losses and masses by quadrature of the density between
@@ -14,8 +15,6 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
 * `grid` places chord masses of the privacy profiles (`masses`) on a grid (`window`, which reads the
   table) and multiplies them by one FFT (`convolution`). The lower bound comes from a coupling.
   Losses on a lattice are exact. Values of one loss share grids.
-* `ends` bounds delta by the largest finite loss and the probability of an infinite one, beside any
-  engine.
 * `inverse` finds the epsilons of all engines, from bounds on log delta at epsilons.
 * `divergences` bounds delta and epsilon by Renyi divergences, after all other engines.
 * `evaluate` answers a batch of any shape, in the worse direction. `primitive` lays out its lanes (a

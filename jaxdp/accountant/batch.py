@@ -58,12 +58,12 @@ class Batch:
     @property
     def losses(self) -> list[Loss]:
         """The different losses of concrete lanes."""
-        tables = self._tables
-        numbers = tables.numbers if self._rows is None else tables.numbers[self._rows]
+        numbers, keys = self._tables.losses
+        numbers = numbers if self._rows is None else numbers[self._rows]
         order = np.argsort(numbers, kind="stable")
         starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
         parts = np.split(order, starts[1:])
-        return [Loss(tables.keys[numbers[lanes[0]]], lanes) for lanes in parts if lanes.size]
+        return [Loss(keys[numbers[lanes[0]]], lanes) for lanes in parts if lanes.size]
 
 
 class _Tables:
@@ -72,54 +72,39 @@ class _Tables:
     def __init__(self, terms: Terms):
         self._terms = terms
         self._table: Any = None
-        self._is_made = np.zeros(0, bool)
 
     @cached_property
-    def _losses(self) -> tuple[np.ndarray, dict[bytes, int]]:
-        """The number of each lane's loss, and the bytes of every loss."""
-        leaves = jax.tree.leaves(self._terms)
+    def losses(self) -> tuple[np.ndarray, list[Any]]:
+        """The number of each lane's loss, and kind and bytes of each loss."""
+        leaves, tree = jax.tree.flatten(self._terms)
         size = leaves[0].shape[0]
         flat = [np.ascontiguousarray(x).reshape(size, -1).view(np.uint8) for x in leaves]
         found: dict[bytes, int] = {}
         rows = np.concatenate(flat, axis=1)
-        return np.array([found.setdefault(x.tobytes(), len(found)) for x in rows]), found
-
-    @property
-    def numbers(self) -> np.ndarray:
-        """The number of each lane's loss."""
-        return self._losses[0]
+        numbers = np.array([found.setdefault(x.tobytes(), len(found)) for x in rows])
+        kind = tree, tuple(x.shape[1:] for x in leaves)
+        return numbers, [(*kind, row) for row in found]
 
     @cached_property
-    def keys(self) -> list[Any]:
-        """Kind and bytes of each loss."""
-        leaves, tree = jax.tree.flatten(self._terms)
-        kind = tree, tuple(x.shape[1:] for x in leaves)
-        return [(*kind, row) for row in self._losses[1]]
+    def _places(self) -> np.ndarray:
+        """The row of each loss in the table; -1 before it is tabulated."""
+        return np.full(len(self.losses[1]), -1)
 
     def at(self, lanes: Any) -> Table:
         """The table of some lanes, or of all if None."""
-        numbers = self.numbers if lanes is None else self.numbers[lanes]
-        if self._is_made.size == 0:
-            self._is_made = np.zeros(len(self._losses[1]), bool)
+        numbers = self.losses[0] if lanes is None else self.losses[0][lanes]
         wanted, first = np.unique(numbers, return_index=True)
-        is_new = ~self._is_made[wanted]
+        is_new = self._places[wanted] < 0
         if is_new.any():
-            place = first[is_new] if lanes is None else lanes[first[is_new]]
-            self._fill(wanted[is_new], place)
-        return jax.tree.map(lambda x: x[numbers], self._table)
-
-    def _fill(self, numbers: np.ndarray, lanes: np.ndarray) -> None:
-        terms = jax.tree.map(lambda x: x[lanes], self._terms)
-        new = jax.tree.map(np.asarray, tabled(terms))
-        require_consistent(new.number, terms)
-        if self._table is None:
-            size = self._is_made.size
-            self._table = jax.tree.map(lambda x: np.empty((size, *x.shape[1:]), x.dtype), new)
-        else:
-            self._table, new = jax.tree.map(np.asarray, alike((self._table, new)))
-        for of_all, of_new in zip(jax.tree.leaves(self._table), jax.tree.leaves(new), strict=True):
-            of_all[numbers] = of_new
-        self._is_made[numbers] = True
+            at = first[is_new] if lanes is None else lanes[first[is_new]]
+            terms = jax.tree.map(lambda x: x[at], self._terms)
+            new = jax.tree.map(np.asarray, joined(tuple(map(table_of, terms))))
+            require_consistent(new.number, terms)
+            self._places[wanted[is_new]] = np.sum(self._places >= 0) + np.arange(at.size)
+            if self._table is not None:
+                new = jax.tree.map(lambda *x: np.concatenate(x), *alike((self._table, new)))
+            self._table = new
+        return jax.tree.map(lambda x: x[self._places[numbers]], self._table)
 
 
 def require_consistent(answer: Any, terms: Terms) -> None:
@@ -222,11 +207,6 @@ class Table(NamedTuple):
     def total(self, values: Reals) -> Reals:
         """Sum of number times each value (*batch, F); rows of 0 releases contribute 0."""
         return xp.sum(xp.where(self.number == 0, 0.0, self.number * values), axis=-1)
-
-
-def tabled(terms: Terms) -> Table:
-    """The table of all terms."""
-    return joined(tuple(map(table_of, terms)))
 
 
 def table_of(term: Term) -> Table:

@@ -250,11 +250,6 @@ class Total:
         return np.append((within + before[:, None]).ravel()[::-1], 0.0)
 
     @property
-    def is_coarse(self) -> bool:
-        """True if the grid only shows delta <= 1 up to the largest loss."""
-        return bool(self.plan.step > LARGEST_STEP)
-
-    @property
     def end(self) -> Any:
         """An epsilon >= 0 at the end of the losses, or of the window."""
         return max(self.largest if self.largest < np.inf else self.drift + self.plan.high, 0.0)
@@ -276,7 +271,7 @@ class Total:
         misplaced, error = self._slack(errors.blur + errors.below + errors.shared, errors.excess)
         error = error + self._norm(offset) * self.error + self._coupling(at, misplaced)
         lower = unit + np.log(np.maximum(less - rounding - error, 0.0)) - relative
-        if self.is_coarse:
+        if self.plan.step > LARGEST_STEP:
             lower, upper = np.full_like(at, -np.inf), np.zeros_like(at)
         lower = self._with_infinite(np.where(np.isnan(lower), -np.inf, lower), -1.0)
         upper = self._with_infinite(np.where(np.isnan(upper), 0.0, upper), 1.0)

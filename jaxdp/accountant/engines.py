@@ -11,11 +11,12 @@ x is log delta. `TABLE` has the engines of every kind, in order, and the width o
 which each of them runs. To add an engine, add a row, and the engine to `_ENGINES`. The choice
 depends only on the types of the pairs and on the units of lattices.
 
-If many values belong to one loss, `contour.shared` answers them first. `ends` follows the
-first engines, for every lane. `contour.few_hits` answers sampled Gaussians of which few hold the
-record that is removed or replaced, and `contour.number_of_rare_losses` counts rare large losses of
-any other samples. `divergences` follows the last engine. A program for a GPU evaluates one engine,
-and the host the lanes that it leaves wide (`steps_on_gpu`).
+If many values belong to one loss, `contour.shared` answers them first. The ends of the losses
+(`closed_forms`) follow the first engines, for every lane. `contour.few_hits` answers sampled
+Gaussians of which few hold the record that is removed or replaced, and
+`contour.number_of_rare_losses` counts rare large losses of any other samples, for log delta:
+`evaluate` inverts that where an epsilon stays wide. `divergences` follows the last engine. A
+program for a GPU evaluates one engine, and the host the lanes that it leaves wide (`steps_on_gpu`).
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ import numpy as np
 from jaxdp._core.namespace import xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP
-from jaxdp.accountant import divergences, ends, grid, profile
+from jaxdp.accountant import closed_forms, divergences, grid
 from jaxdp.accountant.batch import Batch
-from jaxdp.accountant.composition import Term, Terms, is_gaussian
+from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.contour import engine as contour
 from jaxdp.accountant.contour import few_hits, number_of_rare_losses, shared
 from jaxdp.accountant.contour.laws import are_coarse, laws_of
@@ -41,7 +42,6 @@ from jaxdp.accountant.contour.mixtures import mixtures_of
 from jaxdp.accountant.runner import by_lanes, by_releases
 from jaxdp.accountant.steps import ALWAYS, Engine, LogBounds, Question, Row, Step, Tangents
 from jaxdp.dominating_pair.additive import Additive
-from jaxdp.dominating_pair.base import DominatingPair
 from jaxdp.dominating_pair.known_guarantee import BoundedRange
 from jaxdp.noise.structure import Lattice, Smooth
 
@@ -124,10 +124,10 @@ def steps_of(question: Question, terms: Terms) -> tuple[Step, ...]:
     kind = _kind_of(terms)
     rows = TABLE[kind]
     if is_alone:
-        some, every = _are_single(first)
-        if every:
+        is_one = np.asarray(first.count) == 1
+        if is_one.all():
             rows = TABLE["single"]
-        elif some:
+        elif is_one.any():
             rows = *TABLE["single"][:2], *(row for row in rows if row.above != ALWAYS)
     if kind not in ("mixtures", "smooth"):  # a smooth loss can be rarely large by itself
         is_sampled = any(np.any(np.asarray(term.pair.log_hit()) < 0) for term in terms)
@@ -155,12 +155,6 @@ def grid_steps(question: Question, points: int, terms: Terms) -> tuple[Step, ...
     return _steps(question, (*rows, *_of_ranges(terms)), points)
 
 
-def _are_single(term: Term) -> tuple[bool, bool]:
-    """True if some lanes may have one release, and if all lanes surely have one."""
-    is_one = np.asarray(term.count) == 1
-    return bool(is_one.any()), bool(is_one.all())
-
-
 def _of_ranges(terms: Terms) -> tuple[Row, ...]:
     return (OF_RANGES,) if any(isinstance(term.pair, BoundedRange) for term in terms) else ()
 
@@ -181,17 +175,14 @@ def _steps(question: Question, rows: tuple[Row, ...], points: int = 0) -> tuple[
 
 def _kind_of(terms: Terms) -> Kind:
     """The kind of several releases."""
-    singularities = {_singularities_of(term.pair) for term in terms}
+    # All releases of a pair share their class.
+    one = [jax.tree.map(lambda x: np.ravel(x)[:1], term.pair) for term in terms]
+    singularities = {type(pair.singularities()) for pair in one}
     if singularities == {Lattice}:
         return "lattice"
     if contour.serves(terms):
         return "mixtures"
     return "smooth" if singularities == {Smooth} else "other"
-
-
-def _singularities_of(pair: DominatingPair) -> type:
-    """The class of the pair's singularities, which all its releases share."""
-    return type(jax.tree.map(lambda x: np.ravel(x)[:1], pair).singularities())
 
 
 def _of_terms(batch: Batch, known: LogBounds) -> Any:
@@ -243,12 +234,12 @@ def _both(engine: Callable[[Question], Engine]) -> dict[Question, Engine]:
 
 _ENGINES: dict[str, dict[Question, Engine]] = {
     "profile": {
-        "log delta": by_terms(profile.log_bounds),
-        "epsilon": by_terms(profile.epsilon_bounds),
+        "log delta": by_terms(closed_forms.profile_log_delta),
+        "epsilon": by_terms(closed_forms.profile_epsilon),
     },
     "end": {
-        "log delta": by_terms(ends.bound_log_delta),
-        "epsilon": by_terms(ends.bound_epsilon),
+        "log delta": by_terms(closed_forms.end_log_delta),
+        "epsilon": by_terms(closed_forms.end_epsilon),
     },
     "divergences": _both(divergences.engine),
     "divergences of ranges": _both(_of_bounded_ranges),

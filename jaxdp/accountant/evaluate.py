@@ -77,16 +77,11 @@ def _log_delta(terms: Terms, epsilon: Reals, query: Query, stop_when: StopWhen |
     shape = xp.broadcast_shapes(epsilon.shape, *(term.shape for term in terms))
     negative, size = (xp.broadcast_to(x, shape) for x in (epsilon < 0, xp.abs(epsilon)))
     forward = terms
-    if _has_negative(epsilon):
+    # NumPy, since JAX would trace a comparison of concrete values inside a trace.
+    if not checks.is_concrete(epsilon) or np.any(np.asarray(epsilon) < 0):
         forward = reversed_where(tuple(term.broadcast(shape) for term in terms), negative)
     bounds = answered(query, forward, size, stop_when).mirrored(negative, size)
     return _falling(bounds, terms, epsilon)
-
-
-def _has_negative(values: Reals) -> bool:
-    """False if concrete values are all >= 0."""
-    # NumPy, since JAX would trace a comparison of concrete values inside a trace.
-    return not checks.is_concrete(values) or bool(np.any(np.asarray(values) < 0))
 
 
 @once
@@ -166,35 +161,30 @@ _RENYI = engines.by_terms(_renyi)._replace(step=1e-5)
 @once
 def tradeoff(terms: Terms, fpr: Reals, both: bool) -> Reals:
     """A lower bound on the false-negative rate at every false-positive rate."""
-    return answered(Query(partial(_of_tradeoff, both), width, both=False), terms, fpr).lower
+    return answered(_tradeoff_query(both), terms, fpr).lower
 
 
 @functools.lru_cache(2)
-def _tradeoff_engine(both: bool) -> Engine:
+def _tradeoff_query(both: bool) -> Query:
+    def stop_when(bounds: LogBounds) -> Any:
+        return np.exp(bounds.upper) - np.exp(bounds.lower) < _DELTA_CLOSE
+
     def solve(batch: Batch, known: LogBounds, level: Any) -> LogBounds:
         losses = batch.losses
         most = max(x.lanes.size for x in losses)
         rates = np.stack([np.resize(batch.values[x.lanes], most) for x in losses])
         first = np.array([x.lanes[0] for x in losses])
         terms = jax.tree.map(lambda x: x[first][:, None], batch.terms)
-        rough = partial(_rough_log_delta, terms, both)
+
+        def rough(epsilon: ArrayLike) -> Reals:
+            """Upper bound on log delta at concrete epsilons >= 0, close enough for a trade-off."""
+            return log_delta(terms, xp.asarray(epsilon), both, stop_when).upper
+
         found = np.asarray(tradeoff_by_lines(rough, rates, (len(losses), 1)))
         fnr = np.empty(batch.values.shape)
         for loss, of_loss in zip(losses, found, strict=True):
             fnr[loss.lanes] = of_loss[: loss.lanes.size]
         return of_numpy(fnr, fnr)
 
-    return Engine(solve)
-
-
-def _of_tradeoff(both: bool, _: Terms) -> tuple[Step, ...]:
-    return (Step(_tradeoff_engine(both), Row("trade-off")),)
-
-
-def _rough_log_delta(terms: Terms, both: bool, epsilon: ArrayLike) -> Reals:
-    """Upper bound on log delta at concrete epsilons >= 0, close enough for a trade-off."""
-
-    def stop_when(bounds: LogBounds) -> Any:
-        return np.exp(bounds.upper) - np.exp(bounds.lower) < _DELTA_CLOSE
-
-    return log_delta(terms, xp.asarray(epsilon), both, stop_when).upper
+    steps = (Step(Engine(solve), Row("trade-off")),)
+    return Query(lambda _: steps, width, both=False)

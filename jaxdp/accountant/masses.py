@@ -150,10 +150,6 @@ def _values_of(pair: DominatingPair, facts: Table, grid: Grid, loss: Any) -> tup
     return tilted, np.where(alive, relative, 0.0), log_last[:, 0]
 
 
-def _greatest_after(x: Any) -> Any:
-    return np.maximum.accumulate(x[:, ::-1], axis=1)[:, ::-1]
-
-
 def _settled(slope: Any, cell: int, fall: Any) -> Any:
     """Minus the tilted slopes of the cells, raised so that the untilted slopes fall.
 
@@ -164,7 +160,7 @@ def _settled(slope: Any, cell: int, fall: Any) -> Any:
     left, right = slice(0, cell), slice(cell + 1, None)
     for part, sign in ((left, -1.0), (right, 1.0)):
         key = sign * (np.log(np.maximum(sign * slope[:, part], 0.0)) - change[:, part])
-        best = _greatest_after(key)
+        best = np.maximum.accumulate(key[:, ::-1], axis=1)[:, ::-1]
         moves = best > key
         moved = sign * np.exp(sign * best + change[:, part], where=moves, out=np.zeros_like(key))
         least = slope[:, part] if sign > 0 else np.minimum(slope[:, part], 0.0)

@@ -133,13 +133,9 @@ def by_lanes(
     most: Callable[[Any], int],
     **options: Any,
 ) -> Engine:
-    """An engine that maps arrays of lanes and a level to bounds, in pieces.
+    """An engine that maps a tree of arrays (lanes, ...) and a level to bounds, in pieces.
 
-    Args:
-        arrays: maps a batch and bounds before to a tree of arrays (lanes, ...).
-        solve: maps arrays of some lanes, and a level, to bounds.
-        most: maps arrays to the largest number of lanes of a piece.
-        options: of `Engine`.
+    `most` maps arrays to the largest number of lanes of a piece; `options` are those of `Engine`.
     """
 
     def of_batch(batch: Batch, known: LogBounds, level: Any) -> LogBounds:

@@ -181,9 +181,9 @@ def epsilon_bounds(
 
 
 def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Bounds]:
-    """Place of a law for log delta, its nodes by loss, and Chernoff's bounds."""
+    """Place of a law for log delta, nodes of it, and Chernoff's bounds."""
     place = rows.placed(stage, log_delta)
-    nodes = rows.by_loss(rows.on_axis(stage, place))
+    nodes = rows.fewer(rows.on_axis(stage, place))
     tilts = xp.asarray(rows.candidates)[:, None]
     tilts = xp.broadcast_to(tilts, (len(tilts), *log_delta.shape))
     return place, nodes, chernoff(rows, place, nodes, tilts)

@@ -447,19 +447,14 @@ def _line(plan: _Plan, epsilon: float) -> _Line:
     # The moments of A and D at the tilt.
     relative = (n * (1.0 + np.exp(-log_a)) + 1.0) @ on.rounded
     log_scale = float(np.sum(n * log_a) - theta * epsilon)
-    errors = error, _remainder(plan, t[-1]), relative
-    return _Line(plan, epsilon, t, terms, log_scale, errors)
-
-
-def _remainder(plan: _Plan, end: float) -> float:
-    """Bound on the sum beyond a point."""
-    law, theta, log_bar = plan.law, plan.tilts[plan.theta], np.inf
+    # What lies beyond the last point.
+    end, log_bar = t[-1], np.inf
     for up, log_growth in zip(*_growth(plan), strict=True):
         ahead, behind = _ratios_above(law, float(up[0]))
         fall = plan.masses[1] + theta * law.loss - end * np.imag(ahead - behind)
         log_bar = np.fmin(log_bar, np.log(2.0) + log_growth + logsumexp(fall, axis=0))
-    rest = _log_rest(law.number, log_bar - plan.parts[0][plan.theta])
-    return float(np.exp(rest) / (np.pi * end))
+    remainder = float(np.exp(_log_rest(n, log_bar - log_a)) / (np.pi * end))
+    return _Line(plan, epsilon, t, terms, log_scale, (error, remainder, relative))
 
 
 def _ratios_above(law: _Law, y: float) -> tuple[Any, Any]:
@@ -520,8 +515,14 @@ def _log_delta(wide: _Law, epsilon: float) -> tuple[float, float]:
 
 
 def _epsilon(wide: _Law, delta: float) -> tuple[float, float]:
+    # The first estimate is from the deltas of single releases.
+    p, q = wide.log_above(wide.x + 0.0 * wide.number, 0.0)
+    log_one = p + np.log1p(-np.exp(np.minimum(wide.loss + q - p, -ULP)))
+    epsilons = np.geomspace(LEAST["log delta"], np.max(wide.loss), PLACES)
+    each = [np.interp(epsilons, *row) for row in zip(wide.loss.T, log_one.T, strict=True)]
+    total = logsumexp(np.stack(each) + np.log(wide.number)[:, None], axis=0)
     goal: Any = np.log(delta)
-    epsilon: Any = _of_one_hit(wide, goal)
+    epsilon: Any = np.interp(-goal, -total, epsilons)
     lower, upper = 0.0, np.inf
     for _ in range(ROUNDS):
         for line in _lines(wide, epsilon):
@@ -531,13 +532,3 @@ def _epsilon(wide: _Law, delta: float) -> tuple[float, float]:
             break
         epsilon = np.float64(upper)
     return lower, upper
-
-
-def _of_one_hit(wide: _Law, log_delta: float) -> Any:
-    """Estimate of epsilon at log delta, from the deltas of single releases."""
-    p, q = wide.log_above(wide.x + 0.0 * wide.number, 0.0)
-    log_one = p + np.log1p(-np.exp(np.minimum(wide.loss + q - p, -ULP)))
-    epsilons = np.geomspace(LEAST["log delta"], np.max(wide.loss), PLACES)
-    each = [np.interp(epsilons, *row) for row in zip(wide.loss.T, log_one.T, strict=True)]
-    total = logsumexp(np.stack(each) + np.log(wide.number)[:, None], axis=0)
-    return np.interp(-log_delta, -total, epsilons)

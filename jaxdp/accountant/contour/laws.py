@@ -174,31 +174,27 @@ class Laws(NamedTuple):
         """log psi; its error is rounding, and three times the difference of both rules."""
         log = found.log_psi
         check = log_psi(self.check_on(place), power)
-        at_nodes = nodes if nodes.rounding is not None else nodes._replace(rounding=self.rounding)
-        heavy = xp.where(nodes.log_weight > _NO_MASS, at_nodes.rounding, 0.0)
+        heavy = xp.where(nodes.log_weight > _NO_MASS, self.rounding, 0.0)
         tilted = xp.sum(found.weight * heavy, -3) * xp.exp(found.largest - log)
         plain = xp.sum(xp.exp(nodes.log_weight) * heavy, 0)
         rounded = power * (tilted + plain)
         return Psi(log, rounded + 3.0 * (xp.abs(log - check) + self.mass_gap))
 
-    def by_loss(self, nodes: Nodes) -> Nodes:
-        """Nodes in the order of their losses, padded."""
-        order = xp.argsort(nodes.loss, 0)
-        widths = [(0, -nodes.loss.shape[0] % _NODES_IN_ONE), (0, 0), (0, 0)]
-
-        def ordered(x: Reals) -> Reals:
-            return xp.pad(xp.take_along_axis(x, order, 0), widths, mode="edge")
-
-        log_weight = xp.take_along_axis(nodes.log_weight, order, 0)
-        log_weight = xp.pad(log_weight, widths, constant_values=-xp.inf)
-        return Nodes(ordered(nodes.loss), log_weight, rounding=ordered(self.rounding))
+    def fewer(self, nodes: Nodes) -> Nodes:
+        """All nodes."""
+        return nodes
 
     def coarse(self, nodes: Nodes) -> Nodes:
-        """Neighbouring nodes joined in one."""
-        loss, log_weight = (
-            x.reshape(-1, _NODES_IN_ONE, *x.shape[1:]) for x in (nodes.loss, nodes.log_weight)
-        )
-        return Nodes(xp.mean(loss, 1), logsumexp(log_weight, axis=1))
+        """Neighbouring nodes joined in one, but for those of few atoms."""
+        if nodes.loss.shape[0] <= _NODES_IN_ONE**2:
+            return nodes
+        order = xp.argsort(nodes.loss, 0)
+        loss, log_weight = (xp.take_along_axis(x, order, 0) for x in nodes[:2])
+        widths = [(0, -loss.shape[0] % _NODES_IN_ONE), (0, 0), (0, 0)]
+        loss = xp.pad(loss, widths, mode="edge")
+        log_weight = xp.pad(log_weight, widths, constant_values=-xp.inf)
+        shape = -1, _NODES_IN_ONE, *loss.shape[1:]
+        return Nodes(xp.mean(loss.reshape(shape), 1), logsumexp(log_weight.reshape(shape), axis=1))
 
     def log_edge(self, stage: Stage, exponent: Reals) -> Any:
         """-inf: the nodes cover the whole law."""
@@ -241,7 +237,13 @@ class Laws(NamedTuple):
 
         def at_height(share: Reals) -> Pair:
             t = share * end
-            first, second = _sum(weight, offset, t), _sum(other, check.loss - line.mean, t)
+
+            def turned(weight: Reals, loss: Reals) -> Pair:
+                half = xp.sin(0.5 * t * loss)
+                return -2.0 * xp.sum(weight * half * half, 0), xp.sum(weight * xp.sin(t * loss), 0)
+
+            # Both sums of w (e^(i t l) - 1).
+            first, second = turned(weight, offset), turned(other, check.loss - line.mean)
             unresolved = 2.0 * xp.sum(weight * xp.minimum((gap * (t / _TURN)) ** 32, 1.0), 0)
             return xp.hypot(first[0] - second[0], first[1] - second[1]), unresolved
 
@@ -384,12 +386,6 @@ def _loss_at(loss: Reals, log_beyond: Reals, depth: Reals) -> Reals:
     last = loss.shape[0] - 1
     found = xp.take_along_axis(loss, xp.minimum(index, last), 0)
     return xp.where(index <= last, found, xp.inf)[0]
-
-
-def _sum(weight: Reals, loss: Reals, t: Reals) -> Pair:
-    """sum w (e^(i t l) - 1)."""
-    half = xp.sin(0.5 * t * loss)
-    return -2.0 * xp.sum(weight * half * half, 0), xp.sum(weight * xp.sin(t * loss), 0)
 
 
 def _ended(

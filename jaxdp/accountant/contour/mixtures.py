@@ -232,7 +232,7 @@ class Mixtures(NamedTuple):
         rounded = rounded + xp.where((power > 0) | (gap <= rounded), 0.0, error)
         return Psi(log, xp.where(gap < xp.inf, rounded, xp.inf))
 
-    def by_loss(self, nodes: Nodes) -> Nodes:
+    def fewer(self, nodes: Nodes) -> Nodes:
         """Every other node, with twice the weight."""
         loss, log_weight = nodes.loss[::2], nodes.log_weight[::2]
         return Nodes(loss, log_weight + xp.log(2.0), 2.0 * nodes.spacing)
@@ -417,7 +417,10 @@ def log_beyond_ends(
         steepness = xp.minimum(xp.sum(mean * part, 0), xp.max(mean, 0))
         steepest = xp.where(power > 0, xp.max(mean, 0) if side > 0 else 0.0, steepness)
         rate = power * steepest
-        tail = _log_normal_below(side * (rate - x))
+        # Below z < 0 the normal has at most its density over |z|, and half of e^(-z^2 / 2).
+        z = side * (rate - x)
+        over = xp.maximum(-z * np.sqrt(2.0 * np.pi), 2.0)
+        tail = xp.where(z < 0, -0.5 * z * z - xp.log(over), 0.0)
         each = of.log_coin + power * loss - rate * x + 0.5 * rate * rate + tail
         ends.append(logsumexp(each, axis=0) if of.mixtures > 1 else each[0])
     below, above = ends
@@ -429,12 +432,6 @@ def log_beyond_ends(
         rest = largest + xp.log(xp.sum(xp.exp(terms - largest), 0))
         above = xp.logaddexp(above, rest)
     return below, above
-
-
-def _log_normal_below(x: Reals) -> Reals:
-    """Bound on log P[N(0, 1) < x] for x < 0: the density over |x|, or half of e^(-x^2 / 2)."""
-    share = xp.maximum(-x * np.sqrt(2.0 * np.pi), 2.0)
-    return xp.where(x < 0, -0.5 * x * x - xp.log(share), 0.0)
 
 
 def _height_of_fall(stage: Stage, of: Mixtures, plan: Plan) -> Reals:

@@ -47,7 +47,6 @@ class Nodes(NamedTuple):
     loss: Reals
     log_weight: Reals
     spacing: Any = None  # (phases, lanes), of a mixture's nodes in units of the noise
-    rounding: Any = None  # error of each e^(i t l) per unit of t, of the nodes of any law
 
 
 class Sums(NamedTuple):

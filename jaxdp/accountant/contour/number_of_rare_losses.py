@@ -19,8 +19,7 @@ epsilon: it is at least the sum of the releases' own delta(epsilon), less r^2 / 
 P[L > epsilon] <= delta(epsilon - a) / (1 - e^-a). None rare is another lower bound.
 
 Error: the bracket, .1 nats of log delta where one rare loss decides. Stated errors of the profiles,
-rounding, and the difference of a law's two rules are in it. Chosen by `engines` for log delta,
-which `evaluate` inverts where an epsilon stays wide.
+rounding, and the difference of a law's two rules are in it. Chosen by `engines` for log delta.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from jaxdp._core.namespace import logsumexp, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.elementary import ULP, conversion_entropy, log1m
 from jaxdp.accountant.batch import Batch
+from jaxdp.accountant.closed_forms import bounds_of
 from jaxdp.accountant.composition import Terms, is_gaussian
 from jaxdp.accountant.contour import curve
 from jaxdp.accountant.contour.engine import OF_LAWS, Lanes, at_once, lanes_last
 from jaxdp.accountant.contour.laws import Laws, cut, laws_of, uncut
 from jaxdp.accountant.contour.nodes import Bounds, by_tilts, chernoff_of, log_least_delta, sums
-from jaxdp.accountant.profile import bounds_of
 from jaxdp.accountant.runner import by_lanes
 from jaxdp.accountant.steps import Engine, LogBounds
 

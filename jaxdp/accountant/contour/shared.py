@@ -87,11 +87,6 @@ class Contours(NamedTuple):
     rows: Any  # one lane, for what does not depend on the contour
     log_hit: Any  # ()
 
-    @property
-    def is_smoothed(self) -> bool:
-        """True if psi falls at no contour's end, as for atoms."""
-        return bool((self.frozen.smoothed > 0).all())
-
 
 def read(of: Contours, epsilon: Any) -> tuple[Reading, Any]:
     """Bounds at epsilons >= 0, each from the contour with the least errors there.
@@ -224,8 +219,10 @@ def _bounds(question: Question, way: Way, batch: Batch, known: LogBounds, blocks
 
 
 def _can_narrow(way: Way, batch: Batch, loss: Loss, width: np.ndarray) -> bool:
-    """False if more points leave the brackets of a smoothed total wide."""
-    return bool(width.min() <= HOPELESS) or not _contours(way, 1, batch, [loss])[0].is_smoothed
+    """False if psi falls at no contour's end, as for atoms, so that more points narrow nothing."""
+    if width.min() <= HOPELESS:
+        return True
+    return not (_contours(way, 1, batch, [loss])[0].frozen.smoothed > 0).all()
 
 
 # The last used one last. Single operations alone, which other threads and forks do not divide.

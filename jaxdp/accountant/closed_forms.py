@@ -1,27 +1,74 @@
-"""Bounds on delta from the largest finite loss, and from the probability of an infinite one.
+"""Bounds in closed form: of a single release by its own profile, of any composition by its ends.
 
-No engine is needed. Identities: with L the largest finite total loss and p the probability of an
-infinite one, at epsilon >= 0
+Profile: the composition of one release is its pair, so delta is `DominatingPair.log_delta`. Plain
+Gaussians compose to one release. Error: 2e-12 (1 + |log delta|), plus the pair's `profile_error`.
+Chosen by `engines` for single releases and plain Gaussians.
+
+Ends: with L the largest finite total loss and p the probability of an infinite one, at epsilon >= 0
 
     p <= delta(epsilon) <= p + (1 - p) (1 - e^(epsilon - L))_+,
 
 so delta = p for epsilon >= L, and epsilon <= L wherever delta >= p. L is a sum of products of given
-numbers, added without error: if L is a double, as 1 + 2 is, the bound is exact there.
-
-Chosen by `engines` for every lane, after the first engine.
+numbers, added without error: if L is a double, as 1 + 2 is, the bound is exact there. Chosen by
+`engines` for every lane, after the first engine.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from jaxdp._core.namespace import xp
+import jax
+
+from jaxdp._core.namespace import lax, xp
 from jaxdp._core.types import Reals
 from jaxdp._numeric.double_double import Double, dot_up, gap_up, rounded_up
 from jaxdp._numeric.elementary import ULP, log1m, log1mexp, log_add
-from jaxdp.accountant.composition import Terms
+from jaxdp.accountant.composition import Term, Terms
 from jaxdp.accountant.steps import LogBounds
-from jaxdp.dominating_pair.base import log_of_finite, log_of_infinite, rounding_of_infinite
+from jaxdp.dominating_pair.base import (
+    DominatingPair,
+    log_of_finite,
+    log_of_infinite,
+    rounding_of_infinite,
+)
+from jaxdp.guarantee.base import epsilon_of
+
+_PROFILE = 2e-12  # relative error of log delta. derived: the pair's contract
+_ARGUMENT = 32.0 * ULP  # of epsilon, which a profile can round down. derived: twice that rounding
+
+
+def profile_log_delta(terms: Terms, epsilon: Reals, _: Any = None) -> LogBounds:
+    """Bounds on log delta of single releases; infinite for several."""
+    (term,) = terms
+    found = bounds_of(term.pair, epsilon[..., None])
+    return _if_single(term, LogBounds(*(x[..., 0] for x in found)))
+
+
+def bounds_of(pair: DominatingPair, epsilon: Reals) -> LogBounds:
+    """Bounds on a pair's own log delta at epsilon."""
+    # A profile can exceed the truth at epsilon, but not the truth a few ulps of epsilon below.
+    points = xp.stack([epsilon, epsilon * (1.0 + _ARGUMENT)])
+    with jax.numpy_rank_promotion("allow"):
+        log_deltas, error = pair.log_delta(points), pair.profile_error(points)
+    upper, log_next = log_deltas[0], lax.stop_gradient(log_deltas[1])
+    width = _PROFILE * (1.0 + xp.abs(xp.where(log_next > -xp.inf, log_next, 0.0)))
+    width = width + lax.stop_gradient(xp.broadcast_to(error, log_deltas.shape)[1])
+    return LogBounds(xp.minimum(log_next, upper) - width, upper)
+
+
+def profile_epsilon(terms: Terms, delta: Reals, _: Any = None) -> LogBounds:
+    """Bounds on the least epsilon of single releases; infinite for several."""
+    (term,) = terms
+    pair = jax.tree.map(lambda x: x[..., 0], term.pair)
+    upper = epsilon_of(pair.log_delta, delta)
+    return _if_single(term, LogBounds(upper * (1.0 - _PROFILE), upper))
+
+
+def _if_single(term: Term, bounds: LogBounds) -> LogBounds:
+    count = term.count[..., 0]
+    lower = xp.where(count == 1, bounds.lower, -xp.inf)
+    upper = xp.where(count == 1, bounds.upper, xp.inf)
+    return LogBounds(lower, xp.where(xp.isnan(count), xp.nan, upper))
 
 
 class _End(NamedTuple):
@@ -33,7 +80,7 @@ class _End(NamedTuple):
     rounding: Reals  # of log_infinite
 
 
-def bound_log_delta(terms: Terms, epsilon: Any, bounds: LogBounds) -> LogBounds:
+def end_log_delta(terms: Terms, epsilon: Any, bounds: LogBounds) -> LogBounds:
     """Bounds on log delta at epsilon >= 0: the tighter of `bounds` and of the end."""
     end = _end_of(terms)
     # At an infinite epsilon delta is p, also for unbounded finite losses.
@@ -49,7 +96,7 @@ def bound_log_delta(terms: Terms, epsilon: Any, bounds: LogBounds) -> LogBounds:
     return LogBounds(xp.minimum(lower, upper), upper)
 
 
-def bound_epsilon(terms: Terms, delta: Any, bounds: LogBounds) -> LogBounds:
+def end_epsilon(terms: Terms, delta: Any, bounds: LogBounds) -> LogBounds:
     """Bounds on the least epsilon at delta: the tighter of `bounds` and of the end.
 
     A delta that equals p up to rounding is met. If delta is 0 or 1, the end alone decides.
