@@ -196,11 +196,6 @@ def training_of(
         raise ValueError(
             "give phases alone: each holds its own noise multiplier, sampling and steps"
         )
-    return Training(as_phases(phases), relation, group_size)
-
-
-def as_phases(phases: Phases) -> tuple[Phase, ...]:
-    """One phase or more as a tuple; else `ValueError`."""
     sequence = (phases,) if isinstance(phases, Phase) else phases
     has_phases = isinstance(sequence, Sequence) and len(sequence) > 0
     if not has_phases or not all(isinstance(phase, Phase) for phase in sequence):
@@ -208,4 +203,4 @@ def as_phases(phases: Phases) -> tuple[Phase, ...]:
             "phases must be one Phase or more, as in [dp.dpsgd.Phase(1.1, "
             f"sampling_prob=0.01, steps=100)], got {phases!r}"
         )
-    return tuple(sequence)
+    return Training(tuple(sequence), relation, group_size)

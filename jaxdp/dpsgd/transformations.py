@@ -58,7 +58,8 @@ def clip_groups(plan: Plan) -> optax.GradientTransformation:
 
     @draws_in_float64(keeps_types=True)
     def clipped_sum(updates: Any) -> Any:
-        batch = _require_shapes(updates, plan, ("examples",))
+        _require_unmasked(updates, plan)
+        batch = require_parameters("gradients", updates, plan, ("examples",))
         same_length({name: leaf.shape[0] for name, leaf in batch.items()}, "examples")
         leaves, structure = jax.tree.flatten(updates)
         return jax.tree.unflatten(structure, clipped_sums(plan, leaves))
@@ -122,7 +123,8 @@ def add_noise(plan: Plan, key: Key) -> optax.GradientTransformation:
             )
         leaves = jax.tree.leaves(updates)
         unshared(state.key, leaves, plan)
-        _require_shapes(updates, plan)
+        _require_unmasked(updates, plan)
+        require_parameters("gradients", updates, plan)
         means, following = noised(plan, leaves, state, plan.steps)
         return jax.tree.unflatten(jax.tree.structure(updates), means), following
 
@@ -196,12 +198,6 @@ def _require_independent_steps(plan: Plan) -> None:
             "plan must be without clip_quantile and bands in a loop of your own: dp.dpsgd.train "
             "runs them, with the batches and the counts that they require"
         )
-
-
-def _require_shapes(gradients: Any, plan: Plan, lead: tuple[str, ...] = ()) -> dict[str, Any]:
-    """`require_parameters` of gradients that are not masked."""
-    _require_unmasked(gradients, plan)
-    return require_parameters("gradients", gradients, plan, lead)
 
 
 def _require_unmasked(gradients: Any, plan: Plan) -> None:
