@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import optimize
 
 import jaxdp as dp
+from benchmarks.reproductions.profiles import sensitivity_profile
 
 METHODS = ("inid", "spr", "iid")
 SENSITIVITIES = np.array([0.5, 1.0, 2.0, 0.25, 30.0])
@@ -128,6 +129,9 @@ def test_extreme_sensitivities_do_not_overflow():
         (lambda: dp.allocation_error("gaussian", [-1.0]), "scales"),
         (lambda: dp.allocate("discrete_laplace", [0.5], BUDGET), "sensitivities must be whole"),
         (lambda: dp.allocate("discrete_gaussian", [1.0], dp.GDP(1.0)), "budget"),
+        (lambda: dp.allocate_exact(dp.Gaussian(1.0), 1.0, BUDGET), "shape"),
+        (lambda: dp.allocate_exact((dp.Gaussian(1.0),), [1.0, 2.0], BUDGET), "noises must be one"),
+        (lambda: dp.allocate_exact(dp.Gaussian(1.0), [1.0], ([1.0, 2.0], 1e-6)), "scalars"),
     ],
 )
 def test_bad_input(call, name):
@@ -214,15 +218,6 @@ def test_exact_scales_of_mixed_families_meet_the_budget():
     assert 0.99e-6 < total.delta(1.0) <= 1e-6 * (1 + 1e-6)
 
 
-def test_bad_input_of_exact_scales():
-    with pytest.raises(ValueError, match="shape"):
-        dp.allocate_exact(dp.Gaussian(1.0), 1.0, BUDGET)
-    with pytest.raises(ValueError, match="noises must be one or 2"):
-        dp.allocate_exact((dp.Gaussian(1.0),), [1.0, 2.0], BUDGET)
-    with pytest.raises(ValueError, match="scalars"):
-        dp.allocate_exact(dp.Gaussian(1.0), [1.0], dp.Budget([1.0, 2.0], 1e-6))
-
-
 def test_a_bad_traced_sensitivity_gets_no_scale_of_zero(monkeypatch):
     """NaN, which makes noise of no scale, in all coordinates that share its unit."""
     module = importlib.import_module("jaxdp.design.allocate")
@@ -231,3 +226,43 @@ def test_a_bad_traced_sensitivity_gets_no_scale_of_zero(monkeypatch):
     assert np.isnan(scales(jnp.array([-1.0, 2.0]))).all()
     assert not np.isnan(scales(jnp.array([0.0, 2.0]))).any()
     assert dp.allocate_exact(dp.Gaussian(1.0), [], BUDGET).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("name", "gaussian", "laplace"),
+    [
+        ("linear", 1.145, 0.546),
+        ("quadratic", 2.442, 1.390),
+        ("exponential", 9.658, 7.609),
+        ("one_hot", 13.010, 13.010),
+    ],
+)
+def test_published_gains_at_twenty_coordinates(name, gaussian, laplace):
+    """In dB of squared error, i.n.i.d. over i.i.d."""
+    profile = sensitivity_profile(name, 20)
+    for family, level, published in (
+        ("gaussian", dp.GDP(0.2), gaussian),
+        ("laplace", dp.PureDP(0.5), laplace),
+    ):
+        iid, inid = (
+            float(dp.allocation_error(family, dp.allocate(family, profile, level, method=m)))
+            for m in ("iid", "inid")
+        )
+        assert 10 * np.log10(iid / inid) == pytest.approx(published, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "last"), [("uniform", 8), ("linear", 9), ("quadratic", 10), ("exponential", None)]
+)
+@pytest.mark.long
+def test_the_dimension_at_which_laplace_loses_to_gaussian(name, last):
+    """epsilon = .5, delta = 1e-6, pure Laplace, both i.n.i.d.: it wins up to `last` coordinates."""
+    budget, pure = dp.Budget(0.5, 1e-6), dp.PureDP(0.5)
+    wins = []
+    for count in range(1, 26):
+        profile = sensitivity_profile(name, count)
+        gaussian = dp.allocation_error("gaussian", dp.allocate("gaussian", profile, budget))
+        laplace = dp.allocation_error("laplace", dp.allocate("laplace", profile, pure))
+        wins.append(bool(laplace < gaussian))
+    expected_wins = [count <= (last or 25) for count in range(1, 26)]
+    assert wins == expected_wins

@@ -118,7 +118,14 @@ def test_float_weights_are_exact():
 
 
 @pytest.mark.parametrize("shift", [1.0, 3.0, 50.0, 150.0])
-@pytest.mark.parametrize("kind", [dp.DiscreteHistogram, lambda w: dp.Histogram(1.0, w, 0.01)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        dp.DiscreteHistogram,
+        lambda weights: dp.Histogram(1.0, weights, 0.01),
+        lambda _: dp.Histogram(0.7, UNEVEN, 0.1),
+    ],
+)
 def test_a_mechanism_has_the_profile_of_its_loss(kind, shift):
     """Which is that of one pair of finite laws, whose worst shifts are found once."""
     mechanism = dp.Mechanism(kind(coins(100)), shift)
@@ -130,6 +137,8 @@ def test_a_mechanism_has_the_profile_of_its_loss(kind, shift):
     np.testing.assert_allclose(found, known, rtol=1e-12, atol=2e-14)
     delta = np.array([0.3, 0.02, 1e-9])
     np.testing.assert_allclose(mechanism.epsilon(delta), loss.epsilon(delta), rtol=1e-12)
+    nothing = worst_of_shifts(mechanism.noise, 0.0)
+    assert (nothing.losses, nothing.masses, nothing.infinite) == ((0.0,), (1.0,), 0.0)
 
 
 @pytest.mark.parametrize("row", COUNTS, ids=lambda r: f"{r['inputs']['eps']}")

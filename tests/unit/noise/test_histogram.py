@@ -92,23 +92,6 @@ def test_moments_survival_quantile_and_draws_with_an_atom(weights):
     assert stats.kstest(moving, lambda t: np.interp(t, ends, below) / 0.75).pvalue > 1e-6
 
 
-def test_the_worst_loss_has_the_profile_of_all_shifts():
-    epsilon = np.linspace(-6.0, 6.0, 121)
-    for weights, atom, shifts in ((ODD, 0.0, (0.5, 1.2)), (UNEVEN, 0.1, (1.2, 9.0))):
-        noise = dp.Histogram(0.5, np.array(weights, float), atom)
-        for shift in shifts:
-            loss = worst_of_shifts(noise, shift)
-            assert sum(loss.masses) + loss.infinite == pytest.approx(1.0, abs=1e-14)
-            np.testing.assert_allclose(
-                np.exp(loss.log_delta(epsilon)),
-                np.exp(noise.log_delta(shift, epsilon)),
-                rtol=1e-12,
-                atol=3e-15,
-            )
-    nothing = worst_of_shifts(noise, 0.0)
-    assert (nothing.losses, nothing.masses, nothing.infinite) == ((0.0,), (1.0,), 0.0)
-
-
 def test_the_worst_loss_of_designed_noise_is_that_of_the_largest_shift():
     """Nothing is lost by a hull of all shifts: four releases, against one shift four times."""
     noise = dp.optimal.noise(dp.Budget(1.0, 0.05), resolution=6)
