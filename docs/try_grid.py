@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import jaxdp as dp
+from jaxdp.explore import BATCHES, EPOCHS, NOISES, RECORDS
 
 # Least stored number and ratio of neighbouring ones. chosen: two characters a number, 0.2 %
 LEAST, RATIO = 1e-3, 1.002
@@ -22,14 +23,6 @@ SPARE = 1e-5
 DIGITS = "".join(chr(c) for c in range(35, 126) if chr(c) not in "'\\`<&")
 ESCAPE = "~"
 DELTAS = [0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8]
-
-# Positions of the sliders of a training: noise multipliers, batches, records and epochs. chosen:
-# usual settings; batches over records are powers of two over 1000
-NOISES = [0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4]
-NOISES += [1.5, 1.6, 1.8, 2.0, 2.2, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 8.0, 10.0]
-BATCHES = [2**k for k in range(4, 17)]
-RECORDS = [1000 * 2**k for k in range(14)]
-EPOCHS = [1, 2, 3, 5, 8, 10, 15, 20, 30, 40, 60, 80, 100, 150, 200, 300]
 
 # Positions of the sliders of one answer. chosen: usual settings
 SCALES = [float(f"{m}e{k}") for k in (-1, 0, 1, 2) for m in (1, 1.5, 2, 3, 4, 5, 7)] + [1000.0]

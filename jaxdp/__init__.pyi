@@ -2,6 +2,7 @@ from jaxdp import audit as audit
 from jaxdp import datasets as datasets
 from jaxdp import dpsgd as dpsgd
 from jaxdp import estimators as estimators
+from jaxdp import explore as explore
 from jaxdp import interop as interop
 from jaxdp import optimal as optimal
 from jaxdp import own as own

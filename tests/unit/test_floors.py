@@ -26,7 +26,7 @@ FLOORS = (
     ("solvers", "tables"),
     ("dpsgd",),
     ("audit", "datasets", "plot", "estimators"),
-    ("sweep",),
+    ("explore", "sweep"),
     ("demo",),
     ("cli",),
     ("__main__",),

@@ -33,7 +33,7 @@ from jaxdp._numeric.quadrature import gauss_legendre
 assert gauss_legendre.cache_info().currsize == 0
 import jax; from jaxdp import *
 assert not jax.config.jax_enable_x64
-assert not {'sklearn', 'matplotlib'} & set(sys.modules)
+assert not {'sklearn', 'matplotlib', 'ipywidgets'} & set(sys.modules)
 from jax._src import xla_bridge
 assert not xla_bridge._backends, 'a device was started'
 """
@@ -79,7 +79,7 @@ NAMES = """
     Mechanism OffsetGaussian PrivacyLoss Proof PureDP RDP RandomisedResponse Released
     Staircase Subbotin TruncatedLaplace ZCDP above_threshold allocate allocate_exact
     allocation_error audit calibrate compare datasets dpsgd enable_cache estimators
-    expected_error fit_noise gdp_with_regret interop largest_gdp largest_zcdp optimal own
+    expected_error explore fit_noise gdp_with_regret interop largest_gdp largest_zcdp optimal own
     plot privacy_loss release repeat_and_select risk sampling secure_key solvers sweep tables
     to_gdp to_pure to_rdp to_zcdp verify
 """

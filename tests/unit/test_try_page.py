@@ -62,6 +62,13 @@ def assert_stored(stored, known, ratio=ROUNDING, least=1e-3):
     assert np.all(stored <= np.maximum(known * ratio + 1e-5, least * (1.0 + 1e-12)))
 
 
+def test_a_notebook_has_the_same_positions(grid):
+    for name in ("noises", "batches", "records", "epochs"):
+        assert grid[name] == getattr(dp.explore, name.upper())
+    (deltas,) = re.findall(r"SHOWN_DELTAS = (.*);", SCRIPT)
+    assert json.loads(deltas) == dp.explore.DELTAS
+
+
 @needs_node
 def test_stored_numbers_are_the_librarys(grid, draw):
     """Two positions at each delta, and two of the points between where there are any."""
