@@ -31,7 +31,8 @@ from jaxdp.released import draw_error, require_drawable, size_error, unit_of
 
 # How noise is drawn: from a lattice, or in floating point, which is for research.
 RELEASES = ("lattice", "float")
-# Bits of a noise's scale above the step. chosen: total variation 2^-74 a draw; draws stay exact
+# Bits of a noise's scale above the step. chosen: total variation 2^-74 a draw; draws stay exact, as
+# they do up to 43
 _BITS = 37
 # Traced draws of one turn of a loop, each of a scale of its own. chosen: a third of a millisecond
 PART = 256
@@ -72,19 +73,25 @@ def require(release: str, noise: Noise) -> None:
 
 
 def added(
-    noise: Noise, scale: Reals, ratio: Reals, key: Key, shape: Shape, release: str = "lattice"
+    noise: Noise,
+    scale: Reals,
+    ratio: Reals,
+    key: Key,
+    shape: Shape,
+    release: str = "lattice",
+    bits: int = _BITS,
 ) -> Added:
     """`scale` times noise of a shape, wider by the shift that rounding the value can cause.
 
     scale: broadcasts against `shape`; 0 adds no noise and does not round. ratio: the accounted
     sensitivity / scale in the norm of the noise's kind, over the same norm of a vector of ones with
-    as many entries as are released together: 1, their number or its root. NaN for a traced NaN
-    scale.
+    as many entries as are released together: 1, their number or its root. bits: of the scale above
+    the step. NaN for a traced NaN scale.
     """
     require(release, noise)
     if release == "float":
         return Added(scale * noise.sample(key, shape), xp.zeros(()))
-    step, fine = _step(noise, scale, ratio)
+    step, fine = _step(noise, scale, ratio, bits)
     return Added(xp.where(scale == 0, 0.0, drawn(noise, fine, key, shape) * step), step)
 
 
@@ -120,11 +127,11 @@ def drawn(noise: Noise, fine: Reals, key: Key, shape: Shape) -> Reals:
     return found.reshape(-1)[:size].reshape(shape)
 
 
-def _step(noise: Noise, scale: Reals, ratio: Reals) -> tuple[Reals, Reals]:
+def _step(noise: Noise, scale: Reals, ratio: Reals, bits: int = _BITS) -> tuple[Reals, Reals]:
     """The step of the lattice, and its length relative to the scale of the wider noise."""
     unit = unit_of(noise)
-    step = xp.where(scale == 0, 0.0, power_of_two(unit * scale, -_BITS))
-    return step, step / round_up(scale * (1.0 + unit * 2.0**-_BITS / ratio), 8)
+    step = xp.where(scale == 0, 0.0, power_of_two(unit * scale, -bits))
+    return step, step / round_up(scale * (1.0 + unit * 2.0**-bits / ratio), 8)
 
 
 def added_to_groups(
@@ -185,6 +192,6 @@ def power_of_two(value: Reals, shift: int) -> Reals:
     return lib.ldexp(lib.ones(exponent.shape), exponent - 1 + shift)
 
 
-def sampling_error(draws: int | float, release: str) -> Reals:
+def sampling_error(draws: int | float, release: str, bits: int = _BITS) -> Reals:
     """Total variation between all samples and the exact noise; 1 in floating point."""
-    return xp.ones(()) if release == "float" else size_error(draws, 2.0**-_BITS)
+    return xp.ones(()) if release == "float" else size_error(draws, 2.0**-bits)

@@ -29,7 +29,7 @@ _DOUBT, _TARGET_DOUBT = 0.25, 2.0
 # deviations and dummies, epsilon .1 and .3: no fit of 24 far below the mean, three of 24 with 1
 _TARGET_WEIGHT = 10.0
 # Sampling error of histograms, times e^epsilon, over delta, at most. chosen: noise grows by 1 %;
-# four columns at epsilon 30
+# 20 columns at epsilon 30
 _NARROWING_ERROR = 0.2
 
 

@@ -25,12 +25,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxdp._core import checks
+from jaxdp._core import chacha, checks
 from jaxdp._core.float64 import in_float64
 from jaxdp._core.namespace import xp
 from jaxdp._core.neighbours import SOLVER_RELATIONS, shift_factor
 from jaxdp._core.pytree import pytree, static
-from jaxdp._core.random_key import checked_key, key_for
+from jaxdp._core.random_key import checked_key, is_known, key_for, words_of
 from jaxdp._core.types import ArrayLike, Key, Reals, Vector
 from jaxdp._numeric.elementary import ULP, round_up
 from jaxdp.composition.privacy_loss import PrivacyLoss, privacy_loss
@@ -293,8 +293,11 @@ def _part(key: Key, turn: jax.Array) -> jax.Array:
 
 
 def _words(key: Key, count: int) -> Any:
-    """Random words by which coordinates are sorted; one program makes any number of them."""
+    """Random words by which coordinates are sorted: by NumPy, or one program for any number."""
     turns = np.arange(-(-count // _WORDS), dtype=np.uint32)
+    if is_known(key):
+        keys = chacha.child(words_of(key_for("order", key)), turns)
+        return chacha.known_bits(keys, (_WORDS,)).ravel()[:count]
     if checks.is_concrete(key):
         return np.concatenate([np.asarray(_part(key, turn)) for turn in turns])[:count]
     return lax.map(lambda turn: _part(key, turn), turns).reshape(-1)[:count]

@@ -87,8 +87,8 @@ def test_a_lasso_finds_the_coefficients_and_says_what_it_spent():
     assert float(model.guarantee_.epsilon(1e-5)) <= 1.0
     # Two rounds of histograms and two statistics of each of four columns, a second moment of
     # (x, 1, y), and two checks.
-    bins = scaling.ROUNDS * scaling.BINS
-    stated = lattice.sampling_error((bins + 2) * 4 + 15 + 2, "lattice")
+    stated = lattice.sampling_error(2 * 4 + 15 + 2, "lattice")
+    stated += scaling.narrowing_error(4, scaling.ROUNDS)
     np.testing.assert_allclose(model.guarantee_.sampling_error, stated, rtol=1e-12)
     assert model.score(features, targets) > 0.9
     assert model.plan_.records == len(targets)
