@@ -1,4 +1,4 @@
-"""The reference values of the Gaussian and the Laplace."""
+"""Reference values of the Gaussian, the Laplace and of allocations; printed claims that fail."""
 
 import mpmath as mp
 import numpy as np
@@ -146,3 +146,22 @@ def test_inid_paper_table_of_mean_absolute_errors():
         assert abs(oracle.relative_error(error, expected(row))) < 1e-13
         squared = dp.allocate("laplace", sensitivities, level, power=2)
         assert dp.allocation_error("laplace", squared, power=1) > error * 1.01
+
+
+def test_corollary_6_is_not_attained():
+    """epsilon - ln(1 - delta) printed; one Laplace can spend epsilon - 2 ln(1 - delta)."""
+    epsilon, delta = 1.0, 0.05
+    printed = dp.Laplace(1.0 / (epsilon - np.log1p(-delta)))
+    ours = dp.fit_noise("laplace", dp.Budget(epsilon, delta), 1.0)
+    assert printed.delta(1.0, epsilon) < 0.6 * delta
+    assert 0.999999 * delta < ours.delta(1.0, epsilon) <= delta
+
+
+def test_order_two_bounds_chi_squared_from_above():
+    """ "A lower bound on chi^2" is printed; chi^2 = exp(D_2) - 1 is at most e^(2 rho) - 1."""
+    for noise in (dp.Gaussian(2.0), dp.Laplace(1.0), dp.OffsetGaussian(1.0, 2.0)):
+        xi, rho = noise.zcdp(1.0)
+        chi_squared = float(np.expm1(noise.renyi(1.0, 2.0)))
+        assert chi_squared <= float(np.expm1(xi + 2 * rho)) * (1 + 1e-12)
+    strict = dp.Laplace(1.0)
+    assert float(np.expm1(strict.renyi(1.0, 2.0))) < 0.99 * float(np.expm1(2 * strict.zcdp(1.0)[1]))

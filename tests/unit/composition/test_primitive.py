@@ -53,14 +53,15 @@ KNOWN = np.array([float(epsilon(s)) for s in SCALES])
 
 @pytest.mark.parametrize("question", [epsilon, laplaces, tradeoff, renyi])
 def test_traced_answers_are_the_known_ones_bit_for_bit(question):
-    known = [float(question(s)) for s in SCALES]
-    assert [float(jax.jit(question)(s)) for s in SCALES[:2]] == known[:2]
-    np.testing.assert_array_equal(jax.vmap(question)(SCALES), known)
-    np.testing.assert_array_equal(jax.jit(jax.vmap(question))(SCALES), known)
-    value, slope = jax.jit(jax.value_and_grad(question))(SCALES[1])
+    scales = SCALES[:2]
+    known = [float(question(s)) for s in scales]
+    assert [float(jax.jit(question)(s)) for s in scales] == known
+    np.testing.assert_array_equal(jax.vmap(question)(scales), known)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(question))(scales), known)
+    value, slope = jax.jit(jax.value_and_grad(question))(scales[1])
     assert value == known[1]
-    step = 1e-3 * SCALES[1]
-    low, high = (float(question(SCALES[1] + x)) for x in (-step, step))
+    step = 1e-3 * scales[1]
+    low, high = (float(question(scales[1] + x)) for x in (-step, step))
     np.testing.assert_allclose(slope, (high - low) / (2.0 * step), rtol=1e-3)
 
 
@@ -311,14 +312,14 @@ primitive._known = counting
 def epsilon(s, q, n, d):
     return dp.dpsgd.epsilon(s, d, sampling_prob=q, steps=n)
 rng = np.random.default_rng(3)
-s, q = np.exp(rng.uniform(-0.7, 2.0, 40)), 10 ** rng.uniform(-5, -0.5, 40)
-n, d = np.round(10 ** rng.uniform(0, 4, 40)), 10 ** rng.uniform(-12, -4, 40)
+s, q = np.exp(rng.uniform(-0.7, 2.0, 20)), 10 ** rng.uniform(-5, -0.5, 20)
+n, d = np.round(10 ** rng.uniform(0, 4, 20)), 10 ** rng.uniform(-12, -4, 20)
 s[5] = np.nan
 found, slopes = jax.jit(jax.vmap(jax.value_and_grad(epsilon)))(s, q, n, d)
 host = jax.vmap(jax.value_and_grad(epsilon))
-assert calls and sum(calls) <= 128, calls
+assert calls and sum(calls) <= 64, calls
 assert np.isnan(found[5])
-good = np.arange(40) != 5
+good = np.arange(20) != 5
 known = epsilon(s[good], q[good], n[good], d[good])
 error = np.abs(np.asarray(found)[good] - known) / (1.0 + known)
 assert error.max() < 2e-6, error.max()

@@ -1,6 +1,7 @@
-"""Losses from logarithms of masses, as small as any, and integer noise of one's own."""
+"""Losses from masses or their logarithms, as small as any: what is missing is infinite."""
 
 import math
+from fractions import Fraction
 
 import jax
 import mpmath as mp
@@ -69,7 +70,12 @@ def test_the_middle_of_an_even_number_of_weights():
         assert float(moved(skewed).delta(epsilon)) == pytest.approx(found, rel=1e-12)
 
 
-def test_totals_that_rounding_explains_are_one():
+def test_what_rounding_explains_is_none():
+    """Masses of a law that is pure, as doubles that miss 1 by an ulp of the smallest."""
+    third = float(np.float64(1) / 3)
+    for p in ([third] * 3, [0.1] * 10, [0.25, 0.75]):
+        assert abs(1 - sum(map(Fraction, p))) <= Fraction(2) ** -53
+        assert (1000 * dp.PrivacyLoss.from_pmf(np.zeros(len(p)), p, p)).log_delta(1.0) == -math.inf
     for count in (3, 10, 49):
         logs = np.full(count, -math.log(count))
         loss = dp.PrivacyLoss.from_log_pmf(logs, logs)
@@ -77,15 +83,32 @@ def test_totals_that_rounding_explains_are_one():
         assert dp.PrivacyLoss.from_json(loss.to_json()).to_json() == loss.to_json()
 
 
-@pytest.mark.parametrize("lacks", [1e-12, 1e-3, 0.5])
-def test_what_is_missing_is_infinite(lacks):
-    logs_p, logs_q = np.log([0.25, 0.75 - lacks]), np.log([0.75, 0.25])
-    with mp.workdps(30):
-        lacks = float(1 - sum(mp.exp(mp.mpf(float(x))) for x in logs_p))
-    for relation, truth in (("remove", lacks), ("add_remove", lacks), ("add", 0.0)):
-        loss = dp.PrivacyLoss.from_log_pmf(logs_p, logs_q, relation)
-        assert float(loss.delta(5.0)) == pytest.approx(truth, rel=1e-3)
-        assert float(loss.delta(5.0)) >= truth * (1 - 1e-15)
+# A few ulps of 1, what was dropped once, and more.
+LACKS = (1.2e-16, 2.2e-16, 4e-16, 8.9e-16, 1.1e-15, 3e-13, 1e-9, 1e-3, 0.5)
+
+
+@pytest.mark.parametrize("lacks", LACKS)
+def test_missing_mass_counts_in_every_release(lacks):
+    """In the direction whose first law lacks it; beyond all finite losses nothing else is left."""
+    p, q = [0.25, 0.75 - lacks], [0.75, 0.25]
+    losses = np.array([math.log(a / b) for a, b in zip(p, q, strict=True)])
+    lacking = 1 - sum(map(Fraction, p))
+    assert lacking > 0
+    full = dp.PrivacyLoss.from_pmf(losses, p, q, "add")
+    assert float((1000 * full).log_delta(1200.0)) == -math.inf
+    ways = [("remove", losses, p, q), ("add_remove", losses, p, q), ("add", -losses, q, p)]
+    for number in (1, 7, 1000, 10**6):
+        with mp.workdps(40):
+            share = mp.mpf(lacking.numerator) / lacking.denominator
+            truth = mp.log(-mp.expm1(number * mp.log1p(-share)))
+        for relation, loss, first, second in ways:
+            each = dp.PrivacyLoss.from_pmf(loss, first, second, relation)
+            found = float((number * each).log_delta(1.2 * number))
+            assert truth <= mp.mpf(found) <= truth + 1e-13 * (1 + abs(truth)), relation
+    if lacks > 1e-10:  # more than the logarithms' rounding
+        for relation in ("remove", "add_remove"):
+            delta = float(dp.PrivacyLoss.from_log_pmf(np.log(p), np.log(q), relation).delta(5.0))
+            assert float(lacking) * (1 - 1e-15) <= delta <= float(lacking) * (1 + 1e-3)
 
 
 def test_outcomes_of_one_side_are_infinite_losses():

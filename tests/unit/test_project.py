@@ -1,11 +1,9 @@
-"""Published numbers and claims: what holds, and printed statements that fail."""
+"""What the project says of itself: workflows, versions, names of the distribution."""
 
 import re
 import tomllib
 from pathlib import Path
 
-import jax.numpy as jnp
-import numpy as np
 import pytest
 import yaml
 
@@ -69,36 +67,3 @@ def test_only_the_job_that_publishes_may_sign():
         assert workflow["permissions"] == {"contents": "read"}
         for name, job in workflow["jobs"].items():
             assert name == "publish" or "permissions" not in job
-
-
-def test_the_table_of_the_inid_paper_is_the_optimum_of_the_absolute_error():
-    """Its row "i.n.i.d. Laplace" follows with power 1, not with theorem 5's scales (power 2)."""
-    sensitivities = [0.15, 0.85]
-    printed = {0.5: 3.4283, 1.0: 1.7141, 1.5: 1.1428, 2.0: 0.8571, 2.5: 0.6857, 3.0: 0.5714}
-    for epsilon, value in printed.items():
-        budget = dp.PureDP(epsilon)
-        first = float(jnp.sum(dp.allocate("laplace", sensitivities, budget, power=1)))
-        second = float(jnp.sum(dp.allocate("laplace", sensitivities, budget, power=2)))
-        assert abs(first - value) < 1e-4
-        assert second > value * 1.01
-
-
-def test_corollary_6_is_not_attained():
-    """epsilon - ln(1 - delta) printed; one Laplace can spend epsilon - 2 ln(1 - delta)."""
-    epsilon, delta = 1.0, 0.05
-    printed = dp.Laplace(1.0 / (epsilon - np.log1p(-delta)))
-    ours = dp.fit_noise("laplace", dp.Budget(epsilon, delta), 1.0)
-    assert printed.delta(1.0, epsilon) < 0.6 * delta
-    assert 0.999999 * delta < ours.delta(1.0, epsilon) <= delta
-
-
-def test_order_two_bounds_chi_squared_from_above():
-    """ "A lower bound on chi^2" is printed; chi^2 = exp(D_2) - 1 is at most e^(2 rho) - 1."""
-    for noise in (dp.Gaussian(2.0), dp.Laplace(1.0), dp.OffsetGaussian(1.0, 2.0)):
-        xi, rho = noise.zcdp(1.0)
-        chi_squared = float(jnp.expm1(noise.renyi(1.0, 2.0)))
-        assert chi_squared <= float(jnp.expm1(xi + 2 * rho)) * (1 + 1e-12)
-    strict = dp.Laplace(1.0)
-    assert float(jnp.expm1(strict.renyi(1.0, 2.0))) < 0.99 * float(
-        jnp.expm1(2 * strict.zcdp(1.0)[1])
-    )
