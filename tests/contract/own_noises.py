@@ -25,25 +25,6 @@ class Logistic(dp.own.NumericalNoise):
 
 
 @dp.own.pytree
-class Sech(dp.own.NumericalNoise):
-    """The density 1 / (pi scale cosh(x / scale))."""
-
-    scale: jax.Array
-
-    def _log_density(self, x):
-        y = jnp.abs(x) / self.scale
-        return jnp.log(2.0 / jnp.pi) - y - jnp.log1p(jnp.exp(-2.0 * y)) - jnp.log(self.scale)
-
-    def _log_survival(self, x):
-        y = x / self.scale
-        tail = jnp.log(2.0 / jnp.pi) - abs(y) + jnp.log(_arctan_ratio(jnp.exp(-abs(y))))
-        return jnp.where(y > 0, tail, jnp.log1p(-jnp.exp(tail)))
-
-    def kinks(self):
-        return ()
-
-
-@dp.own.pytree
 class Twin(dp.own.NumericalNoise):
     """One of the package's noises by its two formulas alone."""
 
@@ -59,15 +40,5 @@ class Twin(dp.own.NumericalNoise):
         return self.of.kinks()
 
 
-def _arctan_ratio(z):
-    """arctan(z) / z."""
-    safe = jnp.maximum(z, 1e-9)
-    return jnp.where(z > 1e-9, jnp.arctan(safe) / safe, 1.0)
-
-
 def logistic(scale):
     return Logistic(checks.positive("scale", scale))
-
-
-def sech(scale):
-    return Sech(checks.positive("scale", scale))

@@ -196,11 +196,6 @@ def logistic(scale: float) -> Law:
     return Law(lambda t: -abs(t) / s - 2 * mp.log1p(mp.exp(-abs(t) / s)) - mp.log(s))
 
 
-def sech(scale: float) -> Law:
-    s = mp.mpf(scale)
-    return Law(lambda t: mp.log(mp.sech(t / s)) - mp.log(mp.pi * s))
-
-
 def discrete_laplace(scale: float) -> Lattice:
     s = mp.mpf(scale)
     return Lattice(lambda k: -abs(k) / s, reach=80 + int(130 * scale))
