@@ -1,5 +1,6 @@
 """What is said of bounds and columns that will not do: by the names that the user gave."""
 
+import functools
 import warnings
 
 import numpy as np
@@ -13,21 +14,19 @@ from jaxdp.estimators import BoundsWarning, DPStandardScaler, PublicScaler
 KNOWN = {"epsilon": 1.0, "delta": 1e-6}
 FEATURES = np.random.default_rng(0).uniform(-0.9, 0.9, size=(60, 2))
 SIGN = (FEATURES[:, 0] > 0).astype(int)
+AGED = FEATURES * [30.0, 1.0] + [50.0, 0.0]
 BOUNDED = {
-    "DPLasso": lambda bounds, **more: dp.DPLasso(**KNOWN | more, feature_bounds=bounds),
-    "DPLinearRegression": lambda bounds, **more: dp.DPLinearRegression(
-        **KNOWN | more, feature_bounds=bounds
-    ),
-    "DPLogisticRegression": lambda bounds, **more: dp.DPLogisticRegression(
-        **KNOWN | more, feature_bounds=bounds
-    ),
-    "DPNaiveBayes": lambda bounds, **more: dp.DPNaiveBayes(**KNOWN | more, feature_bounds=bounds),
-    "DPPCA": lambda bounds, **more: dp.DPPCA(1, **KNOWN | more, feature_bounds=bounds),
-    "DPStandardScaler": lambda bounds, **more: DPStandardScaler(
-        **KNOWN | more, feature_bounds=bounds
-    ),
-    "PublicScaler": lambda bounds, **_: PublicScaler(bounds),
+    kind.__name__: functools.partial(kind, **KNOWN)
+    for kind in (
+        dp.DPLasso,
+        dp.DPLinearRegression,
+        dp.DPLogisticRegression,
+        dp.DPNaiveBayes,
+        dp.DPPCA,
+        DPStandardScaler,
+    )
 }
+BOUNDED["PublicScaler"] = PublicScaler
 EVERY = pytest.mark.parametrize("make", BOUNDED.values(), ids=BOUNDED.keys())
 
 
@@ -37,7 +36,7 @@ def test_bounds_whose_squares_are_no_numbers_are_named(make, half):
     table = pd.DataFrame(FEATURES * [1.0, half], columns=["age", "mass"])
     for bounds, column in (((-half, half), "age"), (([-1, -half], [1, half]), "mass")):
         with pytest.raises(ValueError, match=f"^feature_bounds must lie .* column '{column}'"):
-            make(bounds).fit(table, SIGN)
+            make(feature_bounds=bounds).fit(table, SIGN)
 
 
 @pytest.mark.parametrize("half", [1e200, 1e-200])
@@ -69,9 +68,9 @@ def test_a_constant_and_a_wrong_column_are_named(make):
         ([-1, np.nan], [1, 1], r"\(nan, 1\) for column 'mass'$"),
     ):
         with pytest.raises(ValueError, match=f"^feature_bounds must be finite.*{said}"):
-            make((lower, upper)).fit(table, SIGN)
+            make(feature_bounds=(lower, upper)).fit(table, SIGN)
     with pytest.raises(ValueError, match="for column 1: drop"):
-        make(([-1, 0], [1, 0])).fit(FEATURES, SIGN)
+        make(feature_bounds=([-1, 0], [1, 0])).fit(FEATURES, SIGN)
 
 
 def test_naive_bayes_names_columns_between_categorical_ones():
@@ -107,10 +106,9 @@ def test_columns_of_text_are_named_and_no_value_is(values, names):
 
 
 def test_targets_of_text_are_no_column_of_x():
-    with pytest.raises(ValueError, match=r"^y must be numbers, and some are not$"):
-        SSPLasso(**KNOWN, row_bound=1.0).fit(FEATURES, np.array(["8192 euros", "1"] * 30))
-    with pytest.raises(ValueError, match=r"^y must be numbers, and some are not$"):
-        SSPLasso(**KNOWN, row_bound=1.0).fit(FEATURES, np.array(["8192 euros", 1] * 30, object))
+    for targets in (["8192 euros", "1"] * 30, np.array(["8192 euros", 1] * 30, object)):
+        with pytest.raises(ValueError, match=r"^y must be numbers, and some are not$"):
+            SSPLasso(**KNOWN, row_bound=1.0).fit(FEATURES, np.array(targets))
 
 
 @EVERY
@@ -118,7 +116,7 @@ def test_pairs_that_can_be_read_in_two_ways_are_warned_of(make):
     values = np.array([[5.0, 15.0], [6.0, 16.0]] * 30)
     for pairs in ([(0, 10), (20, 30)], ((0, 10), (20, 30)), np.array([[0, 10], [20, 30]])):
         with pytest.warns(BoundsWarning, match=r"read as \(lower, upper\), column 0 in \[0, 20\]"):
-            make(pairs).fit(values, SIGN)
+            make(feature_bounds=pairs).fit(values, SIGN)
 
 
 def test_pairs_that_can_be_read_in_one_way_are_not():
@@ -146,10 +144,41 @@ def test_pairs_that_can_be_read_in_one_way_are_not():
 
 @pytest.mark.parametrize("epsilon", [40.0, 1e6])
 def test_who_wants_no_noise_is_told_of_an_infinite_epsilon(epsilon):
-    private = [make((-1, 1), epsilon=epsilon) for make in list(BOUNDED.values())[:-1]]
+    private = [
+        make(feature_bounds=(-1, 1), epsilon=epsilon) for make in list(BOUNDED.values())[:-1]
+    ]
     laplace = [dp.DPLasso, dp.DPNaiveBayes]
     loud = [make(**KNOWN, feature_bounds=(-1, 1), noise="laplace") for make in laplace]
     three = dp.DPLogisticRegression(**KNOWN, feature_bounds=(-1, 1), classes=[0, 1, 2])
     for model in (*private, *loud, three, SSPLasso(**KNOWN, row_bound=1.0)):
         with pytest.raises(ValueError, match=r"take a smaller epsilon .*epsilon=inf"):
             model.set_params(epsilon=epsilon).fit(FEATURES, SIGN)
+
+
+def test_a_frame_has_bounds_by_name():
+    frame = pd.DataFrame(AGED, columns=["age", "score"])
+    bounds = {"score": (-2.0, 2.0), "age": (18, 90)}
+    found = DPStandardScaler(feature_bounds=bounds, **KNOWN).fit(frame)
+    assert 18 <= found.center_[0] <= 90
+    assert -2 <= found.center_[1] <= 2
+    for wrong, match in (
+        ({"age": (18, 90)}, "missing: 'score'"),
+        (bounds | {"weight": (0, 1)}, "unknown: 'weight'"),
+        ({"age": 3.0, "score": (-1, 1)}, "pairs"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            DPStandardScaler(feature_bounds=wrong, **KNOWN).fit(frame)
+    numbered = {0: (18, 90), 1: (-2, 2)}
+    dp.DPPCA(1, feature_bounds=numbered, **KNOWN).fit(AGED)
+
+
+@pytest.mark.parametrize("kind", [dp.DPLogisticRegression, dp.DPNaiveBayes, DPStandardScaler])
+def test_bounds_that_are_the_extremes_of_every_column_warn(kind, recwarn):
+    own = AGED.min(axis=0), AGED.max(axis=0)
+    with pytest.warns(BoundsWarning, match="computed from the records"):
+        kind(feature_bounds=own, **KNOWN).fit(AGED, SIGN)
+    indicators = (np.median(AGED, axis=0) < AGED) * 1.0
+    for values, bounds in ((AGED, (own[0] - 1.0, own[1])), (indicators, (0, 1))):
+        recwarn.clear()
+        kind(feature_bounds=bounds, **KNOWN).fit(values, SIGN)
+        assert not [w for w in recwarn if "computed from" in str(w.message)]

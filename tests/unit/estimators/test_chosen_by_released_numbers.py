@@ -147,15 +147,3 @@ def test_a_sparse_logistic_regression_is_greedy():
         x[:, :9], y + x[:, 8].clip(0).astype(int)
     )
     assert {each.solver_ for each in three.estimators_} == {"coordinate_descent"}
-
-
-def test_a_path_without_an_epsilon_says_why():
-    x, y = regression(500)
-    known = UNIT | {"delta": 1e-8, "target_bounds": (-3, 3), "random_state": None}
-    model = dp.DPLinearRegression(**known, solver="moments")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", IntervalWarning)
-        assert np.isfinite(model.epsilon_path(x, y, epsilons=[1.0]).guarantee.epsilon(1e-8))
-        with pytest.warns(dp.estimators.NotPrivateWarning, match="no epsilon at delta 1e-08: all"):
-            path = model.epsilon_path(x, y, epsilons=[10.0], seeds=6)
-    assert np.isinf(path.guarantee.epsilon(1e-8))

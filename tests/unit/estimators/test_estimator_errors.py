@@ -50,20 +50,23 @@ def test_bad_records():
     assert model.fit(features, np.zeros(50, dtype=int)).classes_.tolist() == [0, 1]
     with pytest.raises(ValueError, match="y must hold labels of classes"):
         dp.DPLogisticRegression(**UNIT, classes=(1, 2, 3)).fit(features, labels)
-    features[3, 1] = np.nan
-    for estimator in (dp.DPLasso(**UNIT), dp.DPLogisticRegression(**UNIT)):
-        with pytest.raises(ValueError, match="NaN"):
-            estimator.fit(features, labels)
-    with pytest.raises(ValueError, match="sample_weight is not supported"):
-        dp.DPLasso(**UNIT).fit(features, targets, sample_weight=np.ones(50))  # pyright: ignore
 
 
-@pytest.mark.parametrize("kind", [dp.DPLinearRegression, dp.DPNaiveBayes, dp.DPPCA])
+@pytest.mark.parametrize("kind", [dp.DPLogisticRegression, dp.DPNaiveBayes, dp.DPPCA])
 def test_missing_values_are_to_be_a_public_constant(kind):
-    features = np.zeros((20, 2))
+    features, targets = regression(50)
     features[3, 1] = np.nan
-    bounds = {"feature_bounds": (-1, 1)}
-    bounds |= {"target_bounds": (-1, 1)} if kind is dp.DPLinearRegression else {}
-    model = kind(epsilon=1.0, delta=1e-6, **bounds)
     with pytest.raises(ValueError, match=r'contains NaN: .* SimpleImputer\(strategy="constant"'):
-        model.fit(features, np.arange(20) % 2)
+        kind(epsilon=1.0, delta=1e-6, feature_bounds=(-1, 1)).fit(features, targets > 0)
+
+
+@pytest.mark.parametrize("kind", [dp.DPLasso, dp.DPLogisticRegression, dp.DPPCA, dp.DPNaiveBayes])
+def test_arguments_of_other_libraries_are_refused_with_the_reason(kind):
+    features, targets = regression(50)
+    for name in ("class_weight", "data_norm", "bounds"):
+        with pytest.raises(ValueError, match=f"{name} is not supported: "):
+            kind(epsilon=1.0, delta=1e-6, feature_bounds=(-1, 1), **{name: 1.0})
+    with pytest.raises(ValueError, match="sample_weight is not supported: a weight"):
+        kind(epsilon=1.0, delta=1e-6, feature_bounds=(-1, 1)).fit(
+            features, targets > 0, sample_weight=np.ones(50)
+        )

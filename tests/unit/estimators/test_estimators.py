@@ -133,8 +133,6 @@ def test_the_same_seed_gives_the_same_model_and_none_never_does():
     fresh = {**UNIT, "random_state": None}
     one, two = (dp.DPLasso(**fresh).fit(features, targets).coef_ for _ in range(2))
     assert np.any(one != two)
-    drawn = {**UNIT, "random_state": np.random.RandomState(3)}
-    assert np.isfinite(dp.DPLasso(**drawn).fit(features, targets).coef_).all()
 
 
 def standardised(name):

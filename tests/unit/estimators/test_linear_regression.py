@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 from regression_data import UNIT, regression
+from scipy import sparse
 from sklearn.linear_model import ElasticNet, Lasso, LinearRegression, Ridge
 
 import jaxdp as dp
@@ -224,3 +225,43 @@ def test_a_greedy_descent_of_few_updates_is_warned_of():
     chosen = coordinate_descent.greedy_defaults(budget, np.ones(20_000), 2000, "replace_one")
     with pytest.warns(LittleBudgetWarning, **known):
         warn_of_few(chosen.updates, chosen.rate)
+
+
+def test_many_epsilons_are_fits_of_their_own_and_cost_their_sum():
+    x, y = regression(2000)
+    known = UNIT | {"delta": 1e-6, "random_state": None}
+    model = dp.DPLasso(alpha=0.0, target_bounds=(-3, 3), **known)
+    found = model.epsilon_path(x, y, epsilons=[0.1, 8.0], seeds=3)
+    assert found.coef.shape == (2, 3, 3)
+    assert found.intercept.shape == (2, 3)
+    assert len(np.unique(found.coef[..., 1])) == 6
+    assert float(found.guarantee.epsilon(1e-6)) > 8.0
+    with pytest.raises(ValueError, match="seeds"):
+        model.epsilon_path(x, y, epsilons=[1.0], seeds=0)
+
+
+def test_a_path_without_an_epsilon_says_why():
+    known = UNIT | {"delta": 1e-8, "target_bounds": (-3, 3), "random_state": None}
+    model, few = dp.DPLinearRegression(**known, solver="moments"), regression(500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IntervalWarning)
+        assert np.isfinite(model.epsilon_path(*few, epsilons=[1.0]).guarantee.epsilon(1e-8))
+        with pytest.warns(NotPrivateWarning, match="no epsilon at delta 1e-08: all"):
+            path = model.epsilon_path(*few, epsilons=[10.0], seeds=6)
+    assert np.isinf(path.guarantee.epsilon(1e-8))
+
+
+@pytest.mark.parametrize("solver", ["moments", "coordinate_descent", "greedy"])
+def test_sparse_and_single_precision_features_train_the_same_model(solver):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (3000, 5)) * (rng.random((3000, 5)) < 0.3)
+    y = x @ [1.0, 0.0, -0.5, 0.0, 0.0] + 0.3
+    known = {"feature_bounds": (-1, 1), "target_bounds": (-2, 2), "solver": solver}
+    model = dp.DPLinearRegression(epsilon=15.0, delta=1e-6, passes=6, **known)
+    for features in (sparse.csc_array(x), x.astype(np.float32)):
+        model.fit(features, y)
+        np.testing.assert_allclose(model.coef_, [1.0, 0.0, -0.5, 0.0, 0.0], atol=0.12)
+        np.testing.assert_allclose(model.predict(features), model.predict(x), atol=1e-6)
+        np.testing.assert_allclose(model.predict(x).mean(), y.mean(), atol=0.1)
+    with pytest.warns(BoundsWarning), pytest.raises(ValueError, match="must contain 0"):
+        model.set_params(feature_bounds=(0.5, 1)).fit(sparse.csr_matrix(x), y)
