@@ -32,7 +32,7 @@ def true_log_delta(family, scale, shift, epsilon):
 
 
 @pytest.mark.parametrize("family", ["gaussian", pytest.param("laplace", marks=pytest.mark.long)])
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(budget=BUDGETS, log_shift=st.floats(-6, 6))
 def test_the_true_delta_never_exceeds_the_target(family, budget, log_shift):
     epsilon, delta = budget

@@ -65,7 +65,7 @@ def test_every_pair_of_close_answers_is_private_and_the_loss_is_what_it_says(nod
     assert mean == pytest.approx(proof.loss_upper, rel=1e-6)
 
 
-@pytest.mark.parametrize("epsilon", [1e-3, 0.2, 1.0, 5.0])
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 5.0])
 def test_pure_privacy_is_the_limit_of_small_deltas(epsilon):
     made = dp.optimal.mechanism(dp.Budget(epsilon, 0.0), 1.0, (0.0, 2.0), resolution=12)
     proof = check_mechanism(made)
