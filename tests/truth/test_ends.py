@@ -165,7 +165,7 @@ def test_the_largest_loss_is_never_below_the_exact_sum():
             assert exact <= Fraction(float(found)) <= exact * (1 + Fraction(2, 10**15))
 
 
-@pytest.mark.parametrize("delta", [1.4324377846115515e-27, 1e-30, 1e-100, 1e-300])
+@pytest.mark.parametrize("delta", [1.4324377846115515e-27, 1e-300])
 def test_a_delta_below_the_largest_loss_rounds_up(delta):
     """Responses: delta there is P[largest] (1 - e^(epsilon - largest)), exactly."""
     rng = np.random.default_rng(1)
