@@ -239,7 +239,8 @@ Standard errors are in `benchmarks/results/accuracy_per_epsilon.json`.
 * Full-batch descent is tuned on the scores over 8 settings, without paying for it. All other
   methods have fixed settings. Objective perturbation and AdaSSP use a row bound of √d.
 * The defaults of linear regression were chosen on California housing, and not on the other tables.
-  Defaults of logistic regression were chosen on the tables of `benchmarks/bench_estimators.py`.
+  Defaults of logistic regression were chosen on the tables of `benchmarks/bench_estimators.py`, and
+  the least number of features of a greedy one on breast cancer and digits.
 * Families have public bounds alone: all methods see columns in units of their bounds. No default
   was chosen on these seeds.
 * The best private mean is in bold.
