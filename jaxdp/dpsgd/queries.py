@@ -24,10 +24,11 @@ from jaxdp.design.calibrate import (
     straightened,
 )
 from jaxdp.dpsgd.arguments import target_delta, with_names
-from jaxdp.dpsgd.phase import Phase, Schedule, training_of
+from jaxdp.dpsgd.phase import Phase, Schedule, Training, training_of
 from jaxdp.guarantee.base import Budget, excess_log_delta
 from jaxdp.guarantee.gaussian_dp import largest_gdp
 from jaxdp.noise.gaussian import log_delta_of_ratio
+from jaxdp.risk import Rate
 
 # Largest number of steps, if no number exceeds the budget. chosen: no training is longer
 _MOST_STEPS = 2.0**30
@@ -98,12 +99,19 @@ def delta(
 @with_names
 @in_float64
 def noise_multiplier(
-    epsilon: ArrayLike, delta: ArrayLike = 1e-6, **schedule: Unpack[Schedule]
+    epsilon: ArrayLike | None = None,
+    delta: ArrayLike = 1e-6,
+    *,
+    tpr: ArrayLike | None = None,
+    fpr: ArrayLike | None = None,
+    **schedule: Unpack[Schedule],
 ) -> Reals:
-    """The least noise multiplier of DP-SGD that satisfies a budget, rounded up.
+    """The least noise multiplier of DP-SGD that satisfies a budget or a rate, rounded up.
 
     Args:
         epsilon, delta: the budget of the whole training, epsilon in nats.
+        tpr, fpr: in place of epsilon, the largest true-positive rate of a membership test at a
+            false-positive rate: see `risk.Rate`.
         schedule: as in `epsilon`; phases with their noise multipliers.
 
     Returns:
@@ -119,8 +127,14 @@ def noise_multiplier(
     1.562666
     """
     training = training_of(1.0 if schedule.get("phases") is None else None, schedule)
-    budget = Budget(epsilon, target_delta(delta))
+    if epsilon is not None and tpr is None and fpr is None:
+        return _noise_multiplier(training, Budget(epsilon, target_delta(delta)))
+    if epsilon is not None or tpr is None or fpr is None:
+        raise ValueError("noise_multiplier takes either epsilon (and delta), or tpr and fpr")
+    return Rate(tpr, fpr).solved(partial(_noise_multiplier, training))
 
+
+def _noise_multiplier(training: Training, budget: Budget) -> Reals:
     def loss(factor: Reals, phases: tuple[Phase, ...]) -> PrivacyLoss:
         return training._replace(phases=phases).scaled(factor).privacy_loss
 

@@ -9,6 +9,7 @@ import jaxdp as dp
 from jaxdp.risk import Rate
 
 RHO = 0.1
+TRAINING = {"sampling_prob": 0.01, "steps": 1000}
 
 
 def gaussian(scale):
@@ -44,15 +45,11 @@ def test_largest_sensitivity_for_a_rate():
     assert exact * (1 - 1e-6) <= float(largest) <= exact * (1 + 1e-12)
 
 
-def test_noise_of_a_training_keeps_the_advantage_and_no_less_would():
-    by_advantage = dp.calibrate(training, (0.0, 0.1))
-    assert 0.1 * (1 - 1e-6) <= float(dp.risk.advantage(training(by_advantage))) <= 0.1 * (1 + 1e-9)
-
-
-@pytest.mark.long
-def test_noise_of_a_training_keeps_the_rate_and_no_less_would():
-    found = float(dp.risk.tpr_at_fpr(training(dp.calibrate(training, Rate(0.05, 0.01))), 0.01))
-    assert 0.05 * (1 - 1e-5) <= found <= 0.05 * (1 + 1e-9)
+def test_noise_of_a_training_keeps_the_risk_and_no_less_would():
+    by_advantage = training(dp.dpsgd.noise_multiplier(0.0, 0.1, **TRAINING))
+    assert 0.1 * (1 - 1e-6) <= float(dp.risk.advantage(by_advantage)) <= 0.1 * (1 + 1e-9)
+    by_rate = training(dp.dpsgd.noise_multiplier(tpr=0.05, fpr=0.01, **TRAINING))
+    assert 0.05 * (1 - 1e-5) <= float(dp.risk.tpr_at_fpr(by_rate, 0.01)) <= 0.05 * (1 + 1e-9)
 
 
 @pytest.mark.long
@@ -67,6 +64,9 @@ def test_bad_targets_are_refused():
     for tpr, fpr in ((0.01, 0.05), (0.5, 0.5), (1.0, 0.5), (0.5, 0.0)):
         with pytest.raises(ValueError, match="tpr must lie above fpr"):
             Rate(tpr, fpr)
+    for target in ({}, {"epsilon": 1.0, "fpr": 0.1}, {"tpr": 0.1}):
+        with pytest.raises(ValueError, match="noise_multiplier takes either"):
+            dp.dpsgd.noise_multiplier(**target, **TRAINING)
 
 
 def discrete(scale):
