@@ -24,6 +24,7 @@ from jaxdp.accountant.batch import Table
 
 LOG_TILTS = (-23.0, 50.0)  # log of the range of tilts searched. chosen: all that a float64 may need
 BISECTIONS = 40  # of log tilt. derived: 73 / 2^40 is 1e-10
+LOG_LEAST = -745.0  # derived: of the least double
 OUTSIDE = 36.0  # -log of the tilted mass outside of a window. derived: 2e-16, as rounding
 ORDERS = 49  # Chernoff orders for windows. chosen: half octaves
 LOWEST_ORDER = -16.0  # in half octaves, of sqrt(2 OUTSIDE) / deviation. chosen: heavy tails
@@ -209,9 +210,28 @@ def _single(
     depth = OUTSIDE + np.log(np.maximum(facts.number, 1.0)) - height
     reach = (k_up + k + depth[:, None]) / (tilt + orders)[None]
     reach = np.min(np.where(np.isfinite(reach), reach, np.inf), axis=-1)
+    # A law without finite losses has no node.
+    reach = np.where(_left_out(facts) > -depth, np.fmax(reach, _beyond(facts, depth)), reach)
     high = np.maximum(np.minimum(reach, bounds[1]), 0.0)
     low = np.minimum(single_window.low, 0.0)
     return low, high
+
+
+def _left_out(facts: Table) -> Any:
+    """log of the mass that is at no node (F,); masses below the least double are at none."""
+    return np.maximum(facts.law.log_left_out, LOG_LEAST)
+
+
+def _beyond(facts: Table, depth: Any) -> Any:
+    """The loss beyond the nodes above which the mass is about e^-depth (F,).
+
+    Minus its log grows as a power of the loss, found from the last node and from half its loss.
+    """
+    loss, log_mass = facts.law.loss, facts.law.log_mass
+    last = np.max(loss, axis=-1, initial=0.0, where=log_mass > -np.inf)
+    far = logsumexp(np.where(loss > 0.5 * last[:, None], log_mass, -np.inf), axis=-1)
+    power = np.maximum(np.log2(_left_out(facts) / np.minimum(far, -1.0)), 1.0)
+    return last * (depth / -_left_out(facts)) ** (1.0 / power)
 
 
 def _step(facts: Table, least_step: Any, wide_step: Any) -> tuple[Any, Any]:
