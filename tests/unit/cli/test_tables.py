@@ -185,42 +185,6 @@ def test_errors_of_others_are_their_type_alone(run, files, monkeypatch, error):
     assert SECRET not in told.output
 
 
-def test_numbers_and_booleans_of_a_file_match_those_of_the_plan(run, tmp_path):
-    """As pandas writes them: 1 as 1.0, true as True, and nothing where a value is missing."""
-    (tmp_path / "plan.toml").write_text(
-        """
-rho = 50
-noise = "discrete_laplace"
-
-[columns.floor]
-categories = [0, 1]
-other = true
-
-[columns.lift]
-categories = [true, false]
-
-[[release]]
-statistic = "count"
-by = "floor"
-
-[[release]]
-statistic = "count"
-by = "lift"
-"""
-    )
-    rows = ["floor,lift", "0.0,True", "1.0,True", " 01,False", ",True", "2.0,"]
-    (tmp_path / "data.csv").write_text("\n".join([*rows[:1], *rows[1:] * 100]) + "\n")
-    told = run(tmp_path / "data.csv", "--plan", tmp_path / "plan.toml", "--json")
-    assert told.exit_code == 0, told.output
-    cells = {row["category"]: row["value"] for row in json.loads(told.stdout)["rows"]}
-    expected = {"0": 100, "1": 200, "other": 200, "True": 300, "False": 100}
-    assert cells == pytest.approx(expected, abs=5)
-    (tmp_path / "data.csv").write_text("floor,lift\nground,True\n")
-    told = run(tmp_path / "data.csv", "--plan", tmp_path / "plan.toml")
-    assert told.exit_code != 0
-    assert "column 'floor' must hold what its categories are" in " ".join(told.output.split())
-
-
 def test_a_table_by_two_columns_has_a_column_for_each(run, tmp_path):
     """Whose names may be those of other columns of the output."""
     (tmp_path / "plan.toml").write_text(

@@ -12,7 +12,7 @@ from jaxdp.sampling.poisson import _mask
 from jaxdp.sampling.truncated import _truncated
 from jaxdp.sampling.without_replacement import _fixed
 
-dpsgd, S = dp.dpsgd, dp.sampling
+S = dp.sampling
 
 
 def cut(key):
@@ -72,13 +72,6 @@ def test_batches_of_a_training_are_those_of_its_steps():
         S.batch(scheme, key, 40, 0)
 
 
-def test_other_numbers_of_records_and_steps_are_refused():
-    params = {"w": jnp.zeros(2)}
-    with pytest.raises(ValueError, match="steps must be whole epochs"):
-        dpsgd.plan(
-            (1.0, 1e-5), params, clip=1.0, sampling=S.RandomAllocation(5), steps=7, dataset_size=10
-        )
-    with pytest.raises(ValueError, match="give either"):
-        dpsgd.plan((1.0, 1e-5), params, clip=1.0, steps=7, dataset_size=10)
+def test_another_number_of_records_is_refused():
     with pytest.raises(ValueError, match="data must hold"):
         S.WithoutReplacement(2, 10).draw(jax.random.key(0), 8)

@@ -51,6 +51,10 @@ def test_leaves_groups_and_steps_of_a_training(noise, groups):
         noisy, state = step(LEAVES, state)
         found += jax.tree.leaves(noisy)
     require_different(found)
+    unit = 1.0 if noise == "gaussian" else 2.0**0.5
+    for leaf, group in enumerate(plan.members):
+        deviation = unit * float(plan.scales[group] / plan.expected_batch)
+        assert np.std(found[leaf::4]) == pytest.approx(deviation, rel=0.4)
 
 
 @pytest.mark.parametrize("noise", [dp.Gaussian(2.0), dp.Laplace(2.0)])

@@ -29,17 +29,10 @@ def problem(dtype=jnp.float64, intercept=False, seed=0):
     )
 
 
-def plan(key=KEY, **kwargs):
-    arguments = {
-        "smoothness": np.ones(3),
-        "clip": 2.0,
-        "records": 300,
-        "passes": 6,
-        "relation": "replace_one",
-        "step": 0.5,
-        "key": key,
-    }
-    return cd.plan(BUDGET, **(arguments | kwargs))
+def plan(**kwargs):
+    """For `problem`."""
+    known = {"smoothness": np.ones(3), "records": 300, "passes": 6, "step": 0.5, "key": KEY}
+    return make_plan(**(known | kwargs))
 
 
 def draw(made, key):

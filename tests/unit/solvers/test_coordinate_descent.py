@@ -5,16 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from small_descent import (
-    BUDGET,
-    KEY,
-    SMOOTHNESS,
-    draw,
-    make_plan,
-    plan,
-    problem,
-    standardised,
-)
+from small_descent import KEY, SMOOTHNESS, draw, make_plan, plan, problem, standardised
 
 import jaxdp as dp
 from jaxdp.solvers import L1, L2, Problem, bounded_smoothness, coordinate_smoothness, glm
@@ -64,16 +55,8 @@ def test_it_batches_over_keys_and_hyper_parameters():
 
     def chain(step, clip, epsilon, key):
         order, noise = jax.random.split(key)
-        plan = cd.plan(
-            dp.Budget(epsilon, 1e-5),
-            smoothness=curvature,
-            clip=clip,
-            records=len(targets),
-            passes=3,
-            relation="replace_one",
-            step=step,
-            key=order,
-        )
+        known = {"records": len(targets), "passes": 3, "clip": clip, "step": step, "key": order}
+        plan = make_plan(budget=dp.Budget(epsilon, 1e-5), smoothness=curvature, **known)
         return cd.run(problem, plan, noise), plan.rho
 
     keys = jax.random.split(jax.random.key(0), 3)
@@ -149,15 +132,7 @@ def test_one_record_moves_the_sum_by_two_thresholds_exactly(dtype):
     rng = np.random.default_rng(1)
     features = rng.uniform(0.3, 1.0, size=(records, 1)) * rng.choice([-1, 1], size=(records, 1))
     targets = rng.normal(size=records) * 3
-    made = cd.plan(
-        BUDGET,
-        smoothness=np.ones(1),
-        clip=1.7,
-        records=records,
-        passes=1,
-        relation="replace_one",
-        order="cyclic",
-    )
+    made = make_plan(smoothness=np.ones(1), clip=1.7, records=records, passes=1, order="cyclic")
     object.__setattr__(made, "scales", jnp.zeros(1))
     moved = []
     for extreme in (1e30, -1e30):

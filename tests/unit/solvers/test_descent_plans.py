@@ -56,14 +56,6 @@ def test_allocations():
         np.testing.assert_allclose(scales, equal[0], rtol=1e-12)
 
 
-def test_published_rho_and_mu():
-    """At epsilon = 1, delta = 1/n^2, 400 updates, n = 20640."""
-    budget = dp.Budget(1.0, 20640.0**-2)
-    plan = make_plan(budget=budget, smoothness=np.ones(8), passes=50, records=20640)
-    np.testing.assert_allclose(plan.rho, 0.0174575, atol=5e-8)
-    np.testing.assert_allclose(dp.largest_gdp(budget).mu, 0.18686, atol=5e-6)
-
-
 def test_relations_and_thresholds():
     replaced, added = make_plan(), make_plan(relation="add_remove")
     # A little more than 2 C / n: the mean is rounded once.

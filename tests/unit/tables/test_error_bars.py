@@ -50,11 +50,6 @@ def test_the_sum_is_within_its_half_width(kind, scale, number):
         assert width <= _end(total, miss) + 1e-3 * scale
 
 
-def test_gaussians_add_variances():
-    found = half_width(NoiseSum(dp.Gaussian(2.0), False, 9), 0.05)
-    assert found == pytest.approx(6.0 * 1.959964, rel=1e-5)
-
-
 def test_two_whole_noises_have_the_exact_law():
     """P[|X + Y| <= h], summed by hand."""
     noise = dp.DiscreteLaplace(1.5)
