@@ -10,9 +10,6 @@ import jaxdp as dp
 S = dp.sampling
 
 
-# One of each way in which pairs are built compiles by default.
-QUICK = ("truncated", "fixed-replaced", "group")
-TRACED = [pytest.param(k, marks=() if k in QUICK else pytest.mark.long) for k in SCHEMES]
 MULTIPLIER = 1.2
 
 
@@ -26,7 +23,7 @@ def test_json_is_the_same_loss(name):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", TRACED)
+@pytest.mark.parametrize("name", SCHEMES)
 def test_a_single_release_has_derivatives_and_traces(name):
     build = SCHEMES[name]
 

@@ -48,16 +48,6 @@ def test_no_wrapped_line_begins_a_list(document):
             assert token.markup not in ("=", "-"), lines[token.map[0]]
 
 
-def test_its_make_targets_exist():
-    makefile = (ROOT / "Makefile").read_text()
-    for document in ("README.md", "CONTRIBUTING.md"):
-        targets = set(re.findall(r"make ([a-z-]+)", (ROOT / document).read_text()))
-        targets -= {"it", "sure"}
-        assert targets
-        for target in targets:
-            assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
-
-
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 

@@ -17,12 +17,15 @@ WORKFLOWS = {
 }
 
 
-def test_workflows_call_targets_that_exist():
+def test_make_targets_of_workflows_and_pages_exist():
     makefile = (ROOT / "Makefile").read_text()
     steps = [s for w in WORKFLOWS.values() for job in w["jobs"].values() for s in job["steps"]]
     called = {name for s in steps for name in re.findall(r"^make (\S+)", s.get("run", ""), re.M)}
     assert called == {"test", "test-tenth", "test-oldest", "docs", "dist"}
-    for target in called:
+    pages = ((ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md"))
+    named = set(re.findall(r"make ([a-z-]+)", "".join(pages))) - {"it", "sure"}
+    assert "test" in named
+    for target in called | named:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
 
 

@@ -195,7 +195,6 @@ def test_secants_where_nothing_or_all_passes():
     assert state.steps <= 2
 
 
-@pytest.mark.float64
 def test_slopes_of_a_root_follow_the_implicit_function():
     squares = jnp.array([4.0, 0.0, jnp.nan, jnp.inf])
     root = jnp.sqrt(squares)

@@ -1,5 +1,6 @@
 """The budget's file: locked, chained, append only, refused when full, whole on a full disk."""
 
+import contextlib
 import copy
 import datetime
 import hashlib
@@ -123,18 +124,15 @@ def test_a_charge_has_a_time_a_plan_and_outputs(path, tmp_path):
         dp.Ledger(path)
 
 
-class at_most:  # noqa: N801
+@contextlib.contextmanager
+def at_most(size):
     """No file grows beyond this size."""
-
-    def __init__(self, size):
-        self._size = size
-
-    def __enter__(self):
-        self._usual = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (self._size, self._usual[1]))
-
-    def __exit__(self, *error):
-        resource.setrlimit(resource.RLIMIT_FSIZE, self._usual)
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
 
 
 def test_a_line_that_is_cut_short_is_taken_back(path, tmp_path):

@@ -16,8 +16,6 @@ from jaxdp.design.families import FAMILIES
 LINE = tuple(f for f in FAMILIES if not f.startswith("discrete"))
 TIGHT = references.load("tight_table.json")
 COLUMNS = {
-    "gaussian": "gauss",
-    "laplace": "lap_tight",
     "flipped_huber": "fh_tight",
     "offset_gaussian": "osgt_tight",
     "subbotin": "sub_tight",
@@ -144,14 +142,6 @@ def test_the_table_of_composed_optima(family):
         assert delta <= 1e-6 * (1 + 1e-5), row
 
 
-@pytest.mark.long
-def test_the_best_subbotin_of_ten_coordinates():
-    """3.0649933, where the gradient along delta = 1e-6 vanishes too; without the far path 3.076."""
-    noise = dp.fit_noise("subbotin", dp.Budget(8.0, 1e-6), 1.0, 10)
-    assert 3.06499 < float(noise.variance()) < 3.06500
-    assert (10 * dp.privacy_loss(dp.Mechanism(noise, 1.0))).delta(8.0) <= 1e-6
-
-
 @pytest.mark.parametrize(
     "family", ["subbotin", pytest.param("truncated_laplace", marks=pytest.mark.long)]
 )
@@ -206,11 +196,7 @@ def test_bad_input():
     assert not jax.jit(lambda s: dp.fit_noise("laplace", budget, s).scale)(-1.0) < np.inf
 
 
-@pytest.mark.parametrize(
-    ("family", "variance"),
-    [pytest.param("subbotin", 18.1613, marks=pytest.mark.long), ("laplace", 28.1699)],
-)
-def test_a_composition_is_fitted_to_the_least_error(family, variance):
-    """Where the search begins too far out, a grid knows nothing and good shapes are lost."""
-    noise = dp.fit_noise(family, (5.0, 1e-6), 1.0, 20)
-    assert float(noise.variance()) == pytest.approx(variance, rel=1e-5)
+def test_a_composition_is_fitted_to_the_least_error():
+    """Where the search begins too far out, a grid knows nothing."""
+    noise = dp.fit_noise("laplace", (5.0, 1e-6), 1.0, 20)
+    assert float(noise.variance()) == pytest.approx(28.1699, rel=1e-5)

@@ -46,14 +46,6 @@ def test_epsilon_against_the_reference():
         assert abs(oracle.relative_error(epsilon, expected(row))) < 1e-12, row["id"]
 
 
-def test_tradeoff_against_the_reference():
-    for row in records("conversion", "fnr_rdp"):
-        fnr = float(
-            dp.RDP(row["params"]["order"], row["params"]["rdp"]).tradeoff(row["inputs"]["fpr"])
-        )
-        assert abs(fnr - float(row["expected"])) < 1e-3
-
-
 @pytest.mark.parametrize("fpr", [1e-12, 0.01, 0.5, 0.9])
 @pytest.mark.parametrize("scale", [0.01, 1.0, 30.0])
 def test_tradeoff_is_on_the_edge_of_its_orders(fpr, scale):
@@ -85,8 +77,6 @@ def test_edges_of_the_tradeoff():
 
 
 def test_infinite_values_and_epsilons():
-    assert dp.RDP(2.0, np.inf).delta(5.0) == 1
-    assert dp.RDP(2.0, np.inf).delta(np.inf) == 1
     assert dp.RDP(2.0, 1.0).delta(np.inf) == 0
     assert dp.RDP(2.0, 1.0).delta(-np.inf) == 1
     some = dp.RDP(ORDERS, np.where(ORDERS > 10, np.inf, VALUES))

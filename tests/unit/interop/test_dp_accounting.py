@@ -17,6 +17,8 @@ SPECIAL = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
 GAUSSIAN, LAPLACE = dp_accounting.GaussianDpEvent, dp_accounting.LaplaceDpEvent
 DISCRETE = dp_accounting.dp_event.DiscreteLaplaceDpEvent
 POISSON, REPEATED = dp_accounting.PoissonSampledDpEvent, dp_accounting.SelfComposedDpEvent
+FIXED = dp_accounting.SampledWithoutReplacementDpEvent
+TRUNCATED = dp_accounting.TruncatedSubsampledGaussianDpEvent
 
 
 def accountant(relation=ADD_OR_REMOVE):
@@ -83,6 +85,24 @@ def test_nested_samples_and_gaussians_merge():
     assert accountant().compose(GAUSSIAN(0.0)).get_delta(3.0) == 1
 
 
+CUT, BATCH = dp.sampling.TruncatedPoisson(0.02, 25, 1000), dp.sampling.WithoutReplacement(20, 1000)
+
+
+@pytest.mark.parametrize(
+    ("relation", "name", "event", "scheme"),
+    [
+        (ADD_OR_REMOVE, "add_remove", TRUNCATED(1000, 0.02, 25, 1.2), CUT),
+        (REPLACE, "replace_one", TRUNCATED(1000, 0.02, 25, 1.2), CUT),
+        (SPECIAL, "zero_out", TRUNCATED(1000, 0.02, 25, 1.2), CUT),
+        (ADD_OR_REMOVE, "add_remove", FIXED(1000, 20, GAUSSIAN(1.2)), BATCH),
+    ],
+)
+def test_events_name_schemes(relation, name, event, scheme):
+    mechanism = dp.Mechanism(dp.Gaussian(1.2), 1.0, sampling=scheme, relation=name)
+    found = accountant(relation).compose(event).get_delta(0.5)
+    assert found == pytest.approx(float(mechanism.delta(0.5)), rel=1e-9)
+
+
 UNKNOWN = dp_accounting.UnsupportedEventError
 
 
@@ -95,6 +115,7 @@ UNKNOWN = dp_accounting.UnsupportedEventError
         (SPECIAL, GAUSSIAN(-1.0), ValueError, "noise_multiplier must lie in"),
         (SPECIAL, GAUSSIAN(math.nan), ValueError, "noise_multiplier must lie in"),
         (SPECIAL, POISSON(1.5, GAUSSIAN(1.0)), ValueError, "sampling_probability must lie in"),
+        (SPECIAL, TRUNCATED(1000, 1.5, 25, 1.2), ValueError, "sampling_prob"),
         (SPECIAL, REPEATED(GAUSSIAN(1.0), -2), ValueError, "count must be whole"),
     ],
 )
@@ -147,7 +168,6 @@ def test_jax_privacy_takes_the_accountant():
 
 
 NON_PRIVATE = dp_accounting.NonPrivateDpEvent()
-FIXED = dp_accounting.SampledWithoutReplacementDpEvent
 
 
 @pytest.mark.parametrize("relation", [ADD_OR_REMOVE, REPLACE, SPECIAL])
@@ -178,13 +198,12 @@ def test_a_non_private_event_is_non_private_in_every_sample_of_all():
 
 
 def test_no_records_are_no_release():
-    truncated = dp_accounting.TruncatedSubsampledGaussianDpEvent
     for relation in (ADD_OR_REMOVE, REPLACE, SPECIAL):
         for event in (
             FIXED(1000, 0, GAUSSIAN(1.0)),
             FIXED(0, 0, NON_PRIVATE),
-            truncated(1000, 0.1, 0, 1.0),
-            truncated(0, 0.1, 5, 1.0),
+            TRUNCATED(1000, 0.1, 0, 1.0),
+            TRUNCATED(0, 0.1, 5, 1.0),
         ):
             one = accountant(relation).compose(event)
             assert one.get_epsilon(0.0) == one.get_delta(0.0) == 0

@@ -10,6 +10,7 @@ import numpy as np
 import oracle
 import oracle_pieces
 import pytest
+from oracle import ulps_around
 from references import expected, records
 
 import jaxdp as dp
@@ -18,10 +19,6 @@ pytestmark = pytest.mark.float64
 
 # Digits for 1 - delta down to 1e-300.
 DIGITS = 700
-
-
-def around(x):
-    return [float(np.nextafter(x, -np.inf)), float(x), float(np.nextafter(x, np.inf))]
 
 
 def close(value, truth, tolerance):
@@ -61,7 +58,9 @@ def random_points(count, seed):
         splits = [1.0, 0.5, 0.25, rng.uniform(), rng.uniform() ** 16, 1 - rng.uniform() ** 16]
         split = float(rng.choice(splits))
         ratios = [rng.uniform(), rng.uniform() ** 30, 1 + rng.uniform() ** 30, rng.uniform(0, 9)]
-        ratios += [rng.choice(around(v)) for v in (2 * split, rng.integers(1, 9), 1 + 2 * split)]
+        ratios += [
+            rng.choice(ulps_around(v)) for v in (2 * split, rng.integers(1, 9), 1 + 2 * split)
+        ]
         ratios += [rng.uniform(1, 40)]
         yield epsilon, sensitivity, split, float(rng.choice(ratios)) * sensitivity
 
@@ -75,7 +74,7 @@ def test_survival_and_quantile_from_tiny_to_huge_epsilon():
             e, s, g = (mp.mpf(v) for v in (unit, sensitivity, split))
             b = mp.exp(-e)
             ends = [split + int(rng.integers(0, 9)), rng.uniform(0, 700 / unit)]
-            for x in (shift, *(v * sensitivity for end in ends for v in around(end))):
+            for x in (shift, *(v * sensitivity for end in ends for v in ulps_around(end))):
                 level = max(0, int(mp.floor(mp.mpf(x) / s - g)) + 1)
                 upper = b**level * (b + (1 - b) * (level + g - mp.mpf(x) / s))
                 upper /= 2 * (g + b * (1 - g))
@@ -180,7 +179,7 @@ def test_delta_is_an_upper_bound_and_tight():
             found = masses(unit, sensitivity, split, shift)
             steps = len(found)
             inner = steps * unit * np.array([0.0, 0.3, rng.uniform(), 1 - rng.uniform() ** 20])
-            levels = [e for j in rng.integers(0, steps + 1, 2) for e in around(j * unit)]
+            levels = [e for j in rng.integers(0, steps + 1, 2) for e in ulps_around(j * unit)]
             epsilon = np.array([*inner, -inner[2], *levels])
             values = dp.Staircase(unit, sensitivity, split).log_delta(shift, epsilon)
             for e, value in zip(epsilon, np.asarray(values), strict=True):
@@ -200,11 +199,11 @@ def test_delta_where_pieces_meet():
         for sensitivity, split in ((0.1, 0.3), (3.0, 0.5), (0.7, 0.85), (1.0, 1.0)):
             noise = dp.Staircase(0.9, sensitivity, split)
             for kink in (1.0, 2.0, 7.0, 2 * split, 1 + 2 * split, 2 * split - 1):
-                for shift in around(kink * sensitivity):
+                for shift in ulps_around(kink * sensitivity):
                     if shift < 1e-300:
                         continue
                     found = masses(0.9, sensitivity, split, shift)
-                    epsilon = [e for j in range(len(found) + 1) for e in around(0.9 * j)]
+                    epsilon = [e for j in range(len(found) + 1) for e in ulps_around(0.9 * j)]
                     values = np.asarray(noise.log_delta(shift, np.array(epsilon)))
                     for e, value in zip(epsilon, values, strict=True):
                         truth = exact_log_delta(found, 0.9, e)
