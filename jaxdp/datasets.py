@@ -130,9 +130,9 @@ def _bundled(name: str) -> Dataset:
     return Dataset(name, features, targets, tuple(map(str, bunch.feature_names)), "scikit-learn")
 
 
-# Those that come with scikit-learn.
+# Data sets that come with scikit-learn.
 _BUNDLED = ("diabetes", "breast_cancer", "digits")
 _FETCHERS = {"california_housing": _california_housing, "electricity": lambda: openml(151)}
-# Labels of OpenML's electricity.
+# Classes of OpenML's electricity data, as numbers.
 _LABELS = {"UP": "1", "DOWN": "0"}
 NAMES = (*_FETCHERS, *_BUNDLED)

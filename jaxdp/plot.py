@@ -34,8 +34,8 @@ _LOG_10 = float(np.log(10.0))
 # False-positive rates of linear axes, closer near 0. chosen: chords of the trade-off function of a
 # mu up to 8, which is convex, are at most .01 above it
 _RATES = np.concatenate([[0.0], np.geomspace(1e-16, 0.1, 56), np.linspace(0.1, 1.0, 46)[1:]])
-# Those of logarithmic axes. chosen: from below a delta of 1e-6, which shows; few, because each is a
-# bound that needs a search
+# False-positive rates of logarithmic axes. chosen: they start below 1e-6, so that a delta of 1e-6
+# is visible; few, because each one needs a search
 _SMALL = np.geomspace(1e-8, 1.0, 101)
 
 
@@ -171,18 +171,18 @@ def training(
 def tradeoff(releases: Mapping[str, risk.HasProfile], *, ax: Any = None) -> Any:
     """Plot the error rates of the best membership test under each release.
 
-    On linear axes the false-negative rate is plotted against the false-positive rate. There a
-    delta of 1e-4 looks like a delta of 0. On logarithmic axes, from a false-positive rate of 1e-8
-    on, the true-positive rate is plotted, which tends to delta as the false-positive rate falls.
+    The linear axes show the false-negative rate against the false-positive rate. There a delta of
+    1e-4 looks like a delta of 0. The logarithmic axes show the true-positive rate, for
+    false-positive rates from 1e-8 on: it tends to delta as the false-positive rate falls.
 
     Args:
         releases: labels and releases, each with `log_delta`.
         ax: linear axes to draw on; None: a new figure, with a second, logarithmic panel.
 
     Returns:
-        The axes (of two panels the linear ones), with the line of random guessing. Every line is on
-        the safe side at its points: on linear axes at most about .005 below the trade-off function,
-        on logarithmic axes with true-positive rates at most 1 % too high.
+        The linear axes, with the line of random guessing. Every line is on the safe side at its
+        points: on linear axes at most about .005 below the trade-off function, on logarithmic axes
+        with true-positive rates at most 1 % too high.
 
     >>> import jaxdp as dp
     >>> axes = dp.plot.tradeoff({"mu = 1": dp.GDP(1.0)})

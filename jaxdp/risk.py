@@ -1,10 +1,10 @@
-"""Attack risk that a guarantee leaves, and attack risks as targets of a calibration.
+"""Attack risk under a guarantee, and attack risks as targets of a calibration.
 
-`advantage`, `bayes_risk` and `tpr_at_fpr` bound the best that any test of membership can do. Each
-takes whatever has `log_delta(epsilon)`, and `tradeoff(fpr)` where it has that: guarantees,
-mechanisms, privacy losses, batched as they are. Both must hold with the two neighbouring laws
-exchanged, as here they all do. The attacker is never understated: rounding is included.
-`dp.calibrate` takes a `Rate` in place of a budget.
+`advantage`, `bayes_risk` and `tpr_at_fpr` bound the success of every membership test. Each takes an
+object with `log_delta(epsilon)`, and uses its `tradeoff(fpr)` if it has one: guarantees, mechanisms
+and privacy losses, also batched. Both methods must also hold with the two neighbouring laws
+exchanged, as all of this package do. Rounding is included, so a risk is never understated.
+`dp.calibrate` takes a `Rate` instead of a budget.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ def _blocks(
     names: tuple[str, ...],
     executor: Executor | None,
 ) -> Iterator[tuple[Part, Block]]:
-    """The blocks in order: by the executor, in a thread a device, or one after the other."""
+    """The blocks in order, from the executor, from one thread per device, or one by one."""
     size, devices = math.prod(grid.block), jax.local_devices()
     places: list[Any] = [None]
     with contextlib.ExitStack() as stack:

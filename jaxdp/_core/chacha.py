@@ -100,7 +100,7 @@ def _mixed_few(state: np.ndarray) -> np.ndarray:
 
 
 def _mixed_many(state: np.ndarray) -> np.ndarray:
-    """The same by NumPy."""
+    """Ten double rounds of states (4, 4, blocks), by NumPy."""
     a, b, c, d = state
     rows = np.arange(4)
     for half in range(20):

@@ -55,9 +55,9 @@ def records_of_tree(name: str, tree: Any) -> int:
     return number_of_records(lengths)
 
 
-# The least normal double: XLA on a CPU takes what is smaller, and not 0, for 0.
+# Least normal double. XLA on a CPU replaces smaller positive numbers by 0.
 LEAST_NORMAL = float(np.finfo(np.float64).tiny)
-# The largest count of releases, of which infinitely many have no law.
+# Largest number of releases. An infinite number has no law.
 LARGEST = float(np.finfo(np.float64).max)
 
 

@@ -25,13 +25,13 @@ NEIGHBOURS: dict[Relation, Neighbours] = {
     "zero_out": Neighbours(("remove", "add"), 1.0, "REPLACE_SPECIAL"),
 }
 RELATIONS = tuple(NEIGHBOURS)
-# Those of solvers, to whose plans the number of records is public.
+# Relations that solvers support: their plans take the number of records as public.
 SOLVER_RELATIONS: tuple[Relation, ...] = ("replace_one", "add_remove")
-# Relations of which the worse of two directions is reported.
+# Relations with two directions, where the worse one is reported.
 BOTH_DIRECTIONS = tuple(name for name, known in NEIGHBOURS.items() if len(known.directions) == 2)
-# Those that say what one of two directions owes, and not the other.
+# Relations with one of the two directions alone.
 ONE_DIRECTION = ("add", "remove")
-# Those where a record is there or is not.
+# Relations whose neighbours have one record more or less.
 ADD_REMOVE = ("add_remove", *ONE_DIRECTION)
 # Those where a record adds what it does, or nothing.
 WITH_OR_WITHOUT = (*ADD_REMOVE, "zero_out")

@@ -50,7 +50,7 @@ with ThreadPoolExecutor(1) as _new_thread:
 
 
 class _State(threading.local):
-    """The state of a thread."""
+    """Settings and traces of a thread."""
 
     callers: Any = None  # settings (float64, promotion, NumPy's errors) while float64 is open
     lifted = 0  # traces that `outside_traces` has lifted

@@ -191,10 +191,11 @@ def _moved(
 
 
 def zoom(function: Function, low: Reals, high: Reals, points: int = 16, rounds: int = 12) -> Pair:
-    """(argument, value) of the least of a unimodal function over [low, high], elementwise.
+    """(argument, value) of the minimum of a unimodal function over [low, high], elementwise.
 
-    Each round evaluates a grid of `points`, along a new first axis, between neighbours of the best:
-    by default 3e-11 of the bracket remains. The value is never below the least.
+    Each round evaluates the function at `points` points between the neighbours of the best one,
+    along a new first axis. The defaults shrink the bracket to 3e-11 of its width. The value is a
+    value of the function, so it is never below the minimum.
     """
     shares = xp.linspace(0.0, 1.0, points).reshape((points,) + (1,) * xp.ndim(low))
 

@@ -4,9 +4,9 @@ A composition is a tuple of terms (`composition`). A term stacks the releases of
 
 * `engines` alone chooses the engines of a composition. Each engine reports valid bounds. Where they
   are wide, the next engine is evaluated.
-* `closed_forms` has the privacy profile of the pair itself, for single releases and plain
-  Gaussians, which compose to one release; and bounds by the largest finite loss and the probability
-  of an infinite one, beside any engine.
+* `closed_forms` evaluates the privacy profile of the pair itself, for single releases and for plain
+  Gaussians, which compose to one release. It also bounds every composition by the largest finite
+  loss and the probability of an infinite loss.
 * `contour` inverts the moment generating function along a vertical line, a whole batch at once. It
   reads rows, not pairs: sampled Gaussians on complex nodes, or any other loss on the nodes of a
   `Table`, which each kind of pair fills with losses and masses by quadrature of the density between

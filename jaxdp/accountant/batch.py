@@ -75,7 +75,7 @@ class _Tables:
 
     @cached_property
     def losses(self) -> tuple[np.ndarray, list[Any]]:
-        """The number of each lane's loss, and kind and bytes of each loss."""
+        """Index of each lane's loss, and the keys of the losses (kind and bytes of their terms)."""
         leaves, tree = jax.tree.flatten(self._terms)
         size = leaves[0].shape[0]
         flat = [np.ascontiguousarray(x).reshape(size, -1).view(np.uint8) for x in leaves]
@@ -87,7 +87,7 @@ class _Tables:
 
     @cached_property
     def _places(self) -> np.ndarray:
-        """The row of each loss in the table; -1 before it is tabulated."""
+        """Row of each loss in the table; -1 for a loss that is not tabulated yet."""
         return np.full(len(self.losses[1]), -1)
 
     def at(self, lanes: Any) -> Table:

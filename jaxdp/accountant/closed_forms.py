@@ -1,10 +1,10 @@
-"""Bounds in closed form: of a single release by its own profile, of any composition by its ends.
+"""Bounds in closed form: by the profile of a single release, or by the ends of a composition.
 
 Profile: the composition of one release is its pair, so delta is `DominatingPair.log_delta`. Plain
 Gaussians compose to one release. Error: 2e-12 (1 + |log delta|), plus the pair's `profile_error`.
 Chosen by `engines` for single releases and plain Gaussians.
 
-Ends: with L the largest finite total loss and p the probability of an infinite one, at epsilon >= 0
+Ends: L is the largest finite total loss, p the probability of an infinite one. At epsilon >= 0
 
     p <= delta(epsilon) <= p + (1 - p) (1 - e^(epsilon - L))_+,
 

@@ -44,11 +44,11 @@ _MOST_RELEASES = 2**14  # of one call. chosen: their arrays take some 100 MB
 
 
 class _Lanes(NamedTuple):
-    """Some lanes, in their worse direction: arrays (lanes, ...)."""
+    """Arrays (lanes, ...) of some lanes, each in its worse direction."""
 
     leaves: list[np.ndarray]  # of terms and values
     direction: np.ndarray
-    before: LogBounds  # known to the engine that gave the upper bound
+    before: LogBounds  # bounds before the engine that found the upper bound
     upper: np.ndarray
 
     def at(self, lanes: np.ndarray) -> _Lanes:
@@ -94,7 +94,7 @@ def answered(
 
 
 class _Differences(NamedTuple):
-    """Differences of the upper bounds of one engine in the leaves that move."""
+    """Finite differences of one engine's upper bounds, in the leaves that move."""
 
     engine: Engine
     level: Any
@@ -103,7 +103,7 @@ class _Differences(NamedTuple):
     moving: tuple[bool, ...]
 
     def slopes(self, batch: Batch, lanes: _Lanes) -> list[np.ndarray]:
-        """Slopes of lanes, whose terms and values are the batch."""
+        """Slopes of the lanes. `batch` has their terms and values."""
         tangents = self.engine.tangents
         if tangents is None:
             return self._slopes(lanes, None)

@@ -1,10 +1,10 @@
-"""Bounds on delta and epsilon from Renyi divergences, which every pair knows; the last engine.
+"""Bounds on delta and epsilon from the Renyi divergences of pairs; the last engine.
 
 With K(s) the sum of s times the divergences of order 1 + s, and every s > 0,
 
     log delta <= K(s) - s epsilon - log(1 + s) - s log(1 + 1 / s).
 
-A release with infinite losses has no divergence, and so no bound.
+A release with infinite losses has infinite divergences, and no bound from them.
 
 Error: an upper bound, 1 to 4 nats of log delta above the truth for most compositions. The best s is
 found to 4e-6, relatively, which moves log delta by far less; every s gives a bound.
@@ -48,7 +48,7 @@ _AT_ONCE = 512
 
 
 def engine(question: Question) -> Engine:
-    """The upper bound for a question."""
+    """The engine for a question; it has an upper bound alone."""
     upper_of = _log_delta if question == "log delta" else _epsilon
 
     def arrays(batch: Batch, _: LogBounds) -> tuple[Terms, Lanes]:

@@ -11,12 +11,12 @@ x is log delta. `TABLE` has the engines of every kind, in order, and the width o
 which each of them runs. To add an engine, add a row, and the engine to `_ENGINES`. The choice
 depends only on the types of the pairs and on the units of lattices.
 
-If many values belong to one loss, `contour.shared` answers them first. The ends of the losses
-(`closed_forms`) follow the first engines, for every lane. `contour.few_hits` answers sampled
-Gaussians of which few hold the record that is removed or replaced, and
-`contour.number_of_rare_losses` counts rare large losses of any other samples, for log delta:
-`evaluate` inverts that where an epsilon stays wide. `divergences` follows the last engine. A
-program for a GPU evaluates one engine, and the host the lanes that it leaves wide (`steps_on_gpu`).
+If many values belong to one loss, `contour.shared` evaluates them first. The bounds by the ends of
+a composition (`closed_forms`) follow the first engines, for every lane. `contour.few_hits` serves
+sampled Gaussians if few samples hold the record that is removed or replaced.
+`contour.number_of_rare_losses` counts rare large losses of other samples, for log delta alone:
+`evaluate` inverts it if the bracket of an epsilon stays wide. `divergences` is last. A program for
+a GPU evaluates one engine, and the host evaluates the lanes that stay wide (`steps_on_gpu`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MOST_LEFT = 0.9
 END = Row("end", ALWAYS)
 ON_MIXTURES = Row("mixtures", 1e-6, BLOCKS)
 FEW = Row("few hits", 1e-5)
-# Smooth losses that add up: these are a nat or more above the truth. measured
+# Last engine of smooth losses: its bounds are a nat or more above the truth. measured
 LAST = Row("divergences", 0.1)
 RARE = Row("number of rare losses", 1e-3)  # narrower: lowers few. measured
 ON_LAWS = Row("laws", levels=LAW_BLOCKS, if_unanswered=True, most_left=MOST_LEFT)
@@ -175,7 +175,7 @@ def _steps(question: Question, rows: tuple[Row, ...], points: int = 0) -> tuple[
 
 def _kind_of(terms: Terms) -> Kind:
     """The kind of several releases."""
-    # All releases of a pair share their class.
+    # The releases of a term have singularities of one class: one release of each is enough.
     one = [jax.tree.map(lambda x: np.ravel(x)[:1], term.pair) for term in terms]
     singularities = {type(pair.singularities()) for pair in one}
     if singularities == {Lattice}:

@@ -135,7 +135,7 @@ def by_lanes(
 ) -> Engine:
     """An engine that maps a tree of arrays (lanes, ...) and a level to bounds, in pieces.
 
-    `most` maps arrays to the largest number of lanes of a piece; `options` are those of `Engine`.
+    `most` returns the largest number of lanes of a piece; `options` are passed to `Engine`.
     """
 
     def of_batch(batch: Batch, known: LogBounds, level: Any) -> LogBounds:

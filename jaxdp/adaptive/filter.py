@@ -49,8 +49,9 @@ from jaxdp.guarantee.gaussian_dp import GDP, largest_gdp
 from jaxdp.guarantee.pure import ApproxDP, PureDP
 from jaxdp.guarantee.renyi import RDP, ZCDP
 
-# First line of a stored filter, and the kinds of its budget.
+# Format of a stored filter: name and version.
 _FORMAT = Format("jaxdp-filter", 2)
+# Kinds of a stored budget, by name.
 _KINDS = {"PureDP": PureDP, "ZCDP": ZCDP, "RDP": RDP, "GDP": GDP, "Budget": Budget}
 # Shares of delta: of the better of mu and the divergence for the first step, of the other, of basic
 # composition. chosen: mu is 3 % smaller than with all of delta, and a third of delta is left to add
@@ -411,7 +412,7 @@ def _best_order(budget: Budget) -> Reals:
 def largest_rdp(budget: BudgetLike, order: float) -> RDP:
     """The largest divergence of `order` > 1 that implies `budget`, rounded down; 0 if none does.
 
-    epsilon + (log(delta) + H(s)) / s, s = order - 1: see `RDP.log_delta`.
+    It is epsilon + (log(delta) + H(s)) / s with s = order - 1: see `RDP.log_delta`.
     """
     budget, s = single(budget), xp.asarray(order) - 1.0
     log, entropy = xp.log(budget.delta), conversion_entropy(s)

@@ -85,7 +85,7 @@ def to_text(value: Number) -> str:
 
 
 def from_text(text: str) -> Number:
-    """The inverse of `to_text`."""
+    """The number that `to_text` wrote; `ValueError` below 0."""
     if text == "inf":
         return math.inf
     value = Fraction(float.fromhex(text)) if "0x" in text else Fraction(text)

@@ -175,7 +175,7 @@ def _correct(scores: np.ndarray, included: np.ndarray, guesses: int) -> int:
 
 
 def is_refuted(curve: Curve, counts: tuple[int, int, int], alpha: float) -> bool:
-    """True if so many right guesses, of guesses at canaries, are less likely than alpha."""
+    """True if so many right guesses are less likely than alpha (right, guesses, canaries)."""
     correct, guesses, canaries = counts
     p_right, p_wrong = alpha * correct / canaries, alpha * (guesses - correct) / canaries
     p_guess = guesses / canaries * (1.0 + _ROUNDING)

@@ -77,7 +77,7 @@ def _rows_of(name: str, outputs: Any) -> np.ndarray:
 
 
 def pair_of(first: Any, second: Any) -> list[np.ndarray]:
-    """Outputs that were made elsewhere, as rows; `ValueError` for the same varying ones twice."""
+    """Given outputs on two data sets as rows; `ValueError` if both are the same and vary."""
     pair = [_rows_of(name, x) for name, x in (("first", first), ("second", second))]
     if np.array_equal(pair[0], pair[1]) and (pair[0] != pair[0][:1]).any():
         raise ValueError(

@@ -133,8 +133,8 @@ def of_outputs(
     """A lower confidence bound on epsilon, from outputs that were made elsewhere.
 
     Args:
-        first, second: outputs on two neighbouring data sets, (trials,) numbers or (trials,
-            size) rows, for categories one-hot; each of a run of its own. They can differ in number.
+        first, second: outputs on two neighbouring data sets, (trials,) numbers or (trials, size)
+            rows, one from each run; encode categories one-hot. They can differ in number.
         delta, claim, confidence: as in `run`; no claim by default.
         key: of the random half that chooses the test, so that sorted outputs do no harm; None
             takes one from the operating system.

@@ -118,7 +118,7 @@ def _claimed(claim: Claim) -> tuple[Any, float]:
 
 
 def _outputs(records: Records, columns: Columns) -> list[np.ndarray]:
-    """The two columns as finite numbers; `ValueError` with the line of another cell."""
+    """The two columns as finite numbers; `ValueError` with the line of any other cell."""
     file, names = records.file, [name for name in records.names if name]
     require_names(file, names)
     given = [columns.first, columns.second]

@@ -244,7 +244,7 @@ def in_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def require_new(name: str, path: Path) -> None:
-    """Errors of a file that is there or cannot be written: nothing is read or spent before."""
+    """Raise for an output that exists or cannot be written, before anything is read or spent."""
     require_replaceable(path)
     if not os.access(path.parent, os.W_OK):
         raise OSError(f"{flag(name)} cannot be written to: {path}")

@@ -92,7 +92,7 @@ def _opened(file: Path, budget: NewBudget) -> Any:
 
 
 def _epsilon_of(guarantee: Any, delta: float) -> float:
-    """The epsilon that a pair states, or that a guarantee has at delta."""
+    """Epsilon of a pair (epsilon, delta), or of any other guarantee at delta."""
     if type(guarantee).__name__ in _PAIRS:
         return float(next(iter(vars(guarantee).values())))
     epsilon = float(guarantee.epsilon(delta))

@@ -36,7 +36,7 @@ class Dialect:
 
 # Largest cell. derived: Python takes no more where a long has 32 bits
 _LARGEST_CELL = 2**31 - 1
-# Marks between cells: in words, and as a shell takes those that are not the default.
+# Delimiters: their names in messages, and how a shell takes them as an option, if not the default.
 _SEPARATORS = {
     ",": ("commas", ""),
     ";": ("semicolons", '";"'),
@@ -225,7 +225,7 @@ class Records:
                 )
                 for row in reader:
                     end = reader.line_num
-                    if len(row) > 1 or line.strip():  # "" in quotes is a cell, spaces are none
+                    if len(row) > 1 or line.strip():  # a quoted "" is a cell, spaces are not
                         yield end, row
         except UnicodeError:
             raise ValueError(_undecoded(file, self._encoding)) from None
@@ -243,7 +243,7 @@ class Records:
 
 def _undecoded(file: Path, encoding: str) -> str:
     """Message about the first line that has bytes of another encoding, or a NUL."""
-    line = 1  # UTF-16 without its mark
+    line = 1  # for UTF-16 text without a byte-order mark
     with contextlib.suppress(UnicodeError), _opened(file, encoding, "replace") as lines:
         bad = (i for i, text in enumerate(lines, 1) if "\ufffd" in text or "\0" in text)
         line = next(bad, line)

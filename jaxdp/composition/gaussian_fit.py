@@ -83,7 +83,7 @@ def nearest_gaussian(
     points: int,
     stop_when: StopWhen | None = None,
 ) -> tuple[Reals, Reals]:
-    """`gdp_with_regret` of a loss whose epsilon at delta is `largest`; see `evaluate.log_delta`."""
+    """mu and regret of a loss whose epsilon at delta is `largest`. `stop_when`: see `log_delta`."""
     shape = xp.broadcast_shapes(loss.shape, delta.shape)
     if all(map(is_gaussian, loss.terms)):
         (term,) = merged(with_one_gaussian(loss.terms))

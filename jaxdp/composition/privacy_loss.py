@@ -286,8 +286,8 @@ class PrivacyLoss(Saved):
     def __add__(self, other: Any) -> PrivacyLoss:
         """The composition of both, whose samples, if any, are drawn independently.
 
-        Several Gaussian releases of one sample cost more: with noise multipliers m, one of
-        (sum m^-2)^(-1/2).
+        Several Gaussian releases of one sample cost more. With noise multipliers m_i they cost one
+        release with noise multiplier (sum m_i^-2)^(-1/2).
         """
         if isinstance(other, Guarantee | ExponentialMechanism):
             other = privacy_loss(other)
@@ -357,7 +357,7 @@ def privacy_loss(
 def _pairs_of(
     release: Mechanism | Guarantee | ExponentialMechanism | DominatingPair,
 ) -> tuple[Pairs, Relation | None]:
-    """The dominating pairs of a release, with a last axis for releases, counts, its relation."""
+    """Dominating pairs of a release (last axis: releases) with their counts, and its relation."""
     one: Any = _expanded(release)
     if isinstance(one, Mechanism):
         return tuple((_composable(pair), count) for pair, count in one.pairs()), one.relation

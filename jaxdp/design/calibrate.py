@@ -112,9 +112,8 @@ def calibrate(
         build: maps an array of parameters, elementwise, to what has `log_delta`: a mechanism, a
             privacy loss or a guarantee, whose delta falls as the parameter grows. It may close over
             traced values.
-        budget: a `Budget` or (epsilon, delta), epsilon in nats, or a guarantee with one epsilon;
-            `risk.Rate`; or a `ZCDP`, where `build` returns what `to_zcdp`
-            takes; batched.
+        budget: a `Budget` or (epsilon, delta), epsilon in nats; a guarantee with one epsilon; a
+            `risk.Rate`; or a `ZCDP`, if `build` returns what `to_zcdp` takes. Batched.
         lower, upper: ends of the bracket that is searched, above 0; they broadcast. None: 1e-9 and
             1e12, or the last parameters that `build` takes without a `ValueError`.
         largest: find the greatest parameter, where delta grows with it (a sampling probability).
@@ -254,7 +253,7 @@ def _begun(
 def _rough_excess(search: _Search, parameter: Any, done: np.ndarray, share: float = np.inf) -> Any:
     """Excess of a known composition's log delta over the budget's; NaN in entries that are done.
 
-    A bracket that excludes the target by its width over `share` needs no further engine.
+    No further engine runs if the bracket's distance from the target exceeds its width / `share`.
     """
     loss, shape, lanes = search.build(parameter), done.shape, np.flatnonzero(~done)
     leaves, tree = jax.tree.flatten(loss.terms)

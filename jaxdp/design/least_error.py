@@ -260,7 +260,7 @@ def _parabola(values: Reals, share: Reals) -> Reals:
 
 
 def _designed(lanes: Lanes) -> Pair:
-    """bound / scale and deviation of the truncated Laplace of Geng et al. at budget / fold."""
+    """bound / scale and deviation of Geng et al.'s truncated Laplace at (epsilon, delta) / fold."""
     epsilon, delta = lanes.epsilon / lanes.fold, lanes.delta / lanes.fold
     shape = log1p(xp.expm1(epsilon) / xp.maximum(2.0 * delta, 1e-300))
     return shape, xp.sqrt(TruncatedLaplace._of_shape(shape, lanes.shift / epsilon).variance())

@@ -234,7 +234,7 @@ def _panels(density: LogDensity, errors: Any, is_added: bool) -> _Panels:
     log_mass = log_mass + (np.log(np.abs(width)) + np.log(share)[None])
     errors = errors[::order, None]
     log_masses = np.stack([log_mass + errors, log_mass - errors])[:, None]
-    # From each edge on: all panels that follow it.
+    # Sums over all panels that follow each edge.
     later = np.arange(_STRETCHES) >= np.arange(_STRETCHES + 1)[:, None]
     gap: Any = np.maximum(order * place - loss[:, None, None], 1e-300)
     log_mass, log_tail = (
@@ -285,7 +285,7 @@ def _log_tails(lane: _Lane, epsilon: Any, added: Any) -> Any:
 
 @kernel()
 def _law_of(lane: _Lane, is_added: bool) -> tuple[Any, ...]:
-    """Columns of the `Law`: three of the first rule, two of the second one, and `log_left_out`."""
+    """Arrays of the `Law`: three of the first rule, two of the second rule, and `log_left_out`."""
     density, sign, tilt = lane.density, -1.0 if is_added else 1.0, 0.0 if is_added else 1.0
     step = (density.high - density.low) / (_OF_LAW - 1.0)
 
@@ -297,7 +297,7 @@ def _law_of(lane: _Lane, is_added: bool) -> tuple[Any, ...]:
     first = density.low + step * np.arange(1.0 * _OF_LAW)
     second = first[:-1] + 0.5 * step
     loss, log_mass, _ = rule(second)
-    # The largest error of the stretch of nodes at each place.
+    # Each node has the largest error of its stretch of nodes.
     node = (second - density.low) / density.step
     stretch = np.clip(np.floor(node * (_STRETCHES / _KEPT)), 0, _STRETCHES - 1).astype(int)
     log_mass = log_mass + lane.errors[stretch]

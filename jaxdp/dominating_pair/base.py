@@ -146,7 +146,7 @@ class DominatingPair(abc.ABC):
 
 
 class SymmetricPair(DominatingPair):
-    """A pair that is its own exchange."""
+    """A pair whose P and Q can be exchanged."""
 
     def reversed(self) -> SymmetricPair:
         """The pair itself."""
@@ -194,7 +194,7 @@ def is_on_lattice(law: Law, singularities: Singularities) -> Bools:
     step = xp.where(unit > 0, unit, xp.inf)
 
     def distance(loss: Reals, log_mass: Reals) -> Reals:
-        """Largest distance of a loss that has mass, over 1 + its size; NaN for NaN."""
+        """Largest distance of a loss with mass from the lattice, over 1 + |loss|; NaN for NaN."""
         gap = loss - anchor
         gap = xp.where(step < xp.inf, gap - step * xp.round(gap / step), gap)
         gap = xp.where(log_mass > -xp.inf, xp.abs(gap) / (1.0 + xp.abs(loss)), 0.0)

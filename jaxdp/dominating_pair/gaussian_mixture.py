@@ -60,7 +60,7 @@ class Sides(NamedTuple):
         return Sides(self.down, self.log_down, self.up, self.log_up)
 
     def against(self, rank: int) -> Sides:
-        """With axes of length 1 after the components, for arrays of so many axes."""
+        """Reshaped to broadcast against arrays with `rank` axes."""
         shapes = (x.shape[:1] + (rank + 1 - x.ndim) * (1,) + x.shape[1:] for x in self)
         return Sides(*(x.reshape(shape) for x, shape in zip(self, shapes, strict=True)))
 

@@ -229,10 +229,11 @@ def _log_gap(gap: Reals) -> Reals:
 
 @jitted
 def renyi_of_range(bound: Reals, order: Reals) -> Reals:
-    """K(s) / s, s = order - 1 >= 0: `rho_of_range` at order 1, and the bound at infinity.
+    """Renyi divergence K(s) / s of a bounded range, with s = order - 1 >= 0.
 
-    Rounded up by at most 1e-14 max(s, 1 / s) of K, and 1e-7 where s < 1. At most order times
-    `rho_of_range` and at most the bound; NaN where the bound is bad.
+    It is `rho_of_range` at order 1 and the bound at infinity. It is at most order * `rho_of_range`
+    and at most the bound. Rounded up by at most 1e-14 max(s, 1 / s) of K, and 1e-7 if s < 1. NaN
+    for a bad bound.
     """
     bound, order = xp.broadcast_arrays(checks.guard(bound), order)
     inside, endless = (order > 1) & (order < xp.inf), xp.isinf(bound)

@@ -128,7 +128,7 @@ class SampledPair(DominatingPair):
 
     @abc.abstractmethod
     def _log_tail(self, removed: Reals, order: Reals) -> Reals:
-        """log of a bound on the moment beyond the nodes, from the one of "remove"."""
+        """log of a bound on the moment beyond the nodes, from the bound for "remove"."""
 
     def renyi(self, order: ArrayLike) -> Reals:
         """Renyi divergence from nodes, or a bound from the whole release."""
@@ -187,7 +187,7 @@ _LOST = 8.0
 def sampled_log_delta(
     pair: DominatingPair, sampling_prob: Reals, added: Reals, epsilon: Reals
 ) -> Reals:
-    """log delta of `Poisson` of a base `pair` whose delta is delta_0; as exact, rounded up.
+    """log delta of `Poisson` samples of `pair`, from its delta, delta_0; as exact, rounded up.
 
     * Removed: q delta_0(log(1 + (e^epsilon - 1) / q)), and 1 - e^epsilon below log(1 - q).
     * Added: c delta_0(log(q e^epsilon / c)) with c = 1 - (1 - q) e^epsilon, and 0 from -log(1 - q)

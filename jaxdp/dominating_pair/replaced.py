@@ -51,7 +51,7 @@ class SymmetricSample(SymmetricPair, SampledPair):
 
 
 def _mixed(noise: Noise, x: Reals, shift: Reals, q: Reals) -> tuple[Reals, Reals]:
-    """log of the density (1 - q) g(x) + q g(x - shift) over g(x), and its slope in x."""
+    """log of (1 - q) + q g(x - shift) / g(x), with g the density of the noise, and its slope."""
     ratio = noise.log_density(x - shift) - noise.log_density(x)
     rise = noise.log_density_slope(x - shift) - noise.log_density_slope(x)
     value = log_mixed(ratio, q)

@@ -110,16 +110,16 @@ def noise_multiplier(
 
     Args:
         epsilon, delta: the budget of the whole training, epsilon in nats.
-        tpr, fpr: in place of epsilon, the largest true-positive rate of a membership test at a
-            false-positive rate: see `risk.Rate`.
+        tpr, fpr: instead of epsilon and delta, the largest true-positive rate of a membership test,
+            and its false-positive rate: see `risk.Rate`.
         schedule: as in `epsilon`; phases with their noise multipliers.
 
     Returns:
         The noise multiplier, of the common shape of all arguments; with `phases`, the least common
-        factor of all their noise multipliers. It is exact to 1e-10 and lies
-        between 1e-3 and 1e9, or is infinite if no noise there satisfies the budget. It is 0 where
-        no noise is needed: epsilon is infinite, or delta is at least the probability that a record
-        is sampled at all. Differentiable in the budget and in the numbers of the schedule.
+        factor of all their noise multipliers. It is exact to 1e-10 and lies between 1e-3 and 1e9,
+        or is infinite if no noise there satisfies the budget. It is 0 if no noise is needed:
+        epsilon is infinite, or delta is at least the probability that a record is sampled at all.
+        Differentiable in the budget and in the numbers of the schedule.
 
     >>> import jaxdp as dp
     >>> least = dp.dpsgd.noise_multiplier(epsilon=1.0, delta=1e-6, sampling_prob=0.01, steps=1000)

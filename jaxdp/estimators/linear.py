@@ -40,8 +40,8 @@ _WIDER_FROM, _MOST_WIDER = 30.0, 2.0
 # n mu / p below which coordinate descent is greedy. measured: signs, n 2,000, p 100; with 10 true
 # coefficients greedy has the higher R^2 up to 8, with 50 up to about 3
 _GREEDY_BELOW = 4.0
-# Features from which a logistic regression may be greedy. measured: breast cancer (30 columns), at
-# epsilon .3 an accuracy of .92, .89 if greedy; digits (64), the same; signs (800), greedy
+# Least number of features of a greedy logistic regression. measured: at epsilon .3 breast cancer
+# (30 columns) has accuracy .92, greedy .89; digits (64) the same; signs (800) are better if greedy
 _MANY_FEATURES = 100
 
 
@@ -74,7 +74,7 @@ class LinearModel(DPEstimator):
     coef_interval_: np.ndarray | None = dataclasses.field(init=False)
     intercept_interval_: np.ndarray | None = dataclasses.field(init=False)
     _units: Units = dataclasses.field(init=False)
-    _level: GDP | Budget = dataclasses.field(init=False)  # of the whole fit, for the defaults
+    _level: GDP | Budget = dataclasses.field(init=False)  # of the fit, for the defaults
 
     def _kinds(self) -> dict[str, Any]:
         return {"dtype": [np.float64, np.float32], "accept_sparse": "csr"}

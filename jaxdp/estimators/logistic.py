@@ -41,11 +41,11 @@ class DPLogisticRegression(_base.ClassifierMixin, LinearModel):
     from y, and you declare the set of labels public. Two classes take one fit. More classes take
     one each, against the rest, which compose exactly: with Gaussian noise each gets a k-th of the
     budget's mu^2, with other noise epsilon / k and delta / k; `guarantee_` has their composition.
-    solver_: coordinate descent, or greedy for two classes and at least 100 features where n mu / p
-        is below 4, see `DPLinearRegression`. M_j is the released deviation squared, over 4;
+    solver_: coordinate descent; greedy descent for two classes and at least 100 features if n mu /
+        p is below 4, see `DPLinearRegression`. M_j is the released deviation squared, over 4;
         |d loss_i / d w_j| is at most |x_ij - center_j|. All else as in `DPLasso`.
-    Fitted also: classes_, of two the larger being the positive one; of more `estimators_`, a fit
-    each, in place of plan_.
+    Fitted also: classes_, where the larger of two classes is positive; with more classes
+    `estimators_`, one fit per class, instead of plan_.
     """
 
     alpha: Any = 1e-4

@@ -113,8 +113,9 @@ class GDP(Guarantee):
     def of_tree(cls, steps: int, noise_multiplier: ArrayLike) -> GDP:
         """Guarantee of sums over a binary tree with `steps` leaves, each record in one leaf.
 
-        mu is sqrt(ceil(log2 steps) + 1) / noise_multiplier, rounded up: a leaf has so many nodes
-        above it. For restarted trees that hold every record once, use the largest tree.
+        mu is sqrt(ceil(log2 steps) + 1) / noise_multiplier, rounded up: a record is in the sums of
+        ceil(log2 steps) + 1 nodes. For restarted trees that hold every record once, use the largest
+        tree.
         """
         depth = (checks.positive_integer("steps", steps) - 1).bit_length()
         scale = checks.positive("noise_multiplier", noise_multiplier)

@@ -52,9 +52,9 @@ class ZCDP(Guarantee):
         return log_delta_of_cgf(lambda s: s * (xi[None] + (s + 1.0) * rho[None]), epsilon)
 
     def epsilon(self, delta: ArrayLike) -> Reals:
-        """The least over s > 0 of xi + (1 + s) rho - (log(delta) + H(s)) / s, or 0; rounded up.
+        """Minimum over s > 0 of xi + (1 + s) rho - (log(delta) + H(s)) / s, at least 0; rounded up.
 
-        H(s) = log(1 + s) + s log(1 + 1 / s). At this epsilon `log_delta` is log(delta) at most.
+        H(s) = log(1 + s) + s log(1 + 1 / s). At this epsilon `log_delta` is at most log(delta).
         """
         return _zcdp_epsilon(self.xi, self.rho, checks.probability("delta", delta))
 
@@ -100,7 +100,7 @@ def _zcdp_epsilon(xi: Reals, rho: Reals, delta: Reals) -> Reals:
 
     def bound(log_s: Reals) -> Reals:
         s = xp.exp(log_s)
-        # It falls, then rises: its slope is rho - (log(1 / delta) - log(1 + s)) / s^2.
+        # Unimodal: the slope in s is rho - (log(1 / delta) - log(1 + s)) / s^2.
         entropy, divergence = conversion_entropy(s), xi[None] + (s + 1.0) * rho[None]
         rounding = 16.0 * ULP * (divergence + (needed + entropy) / s)
         return divergence + (needed - entropy) / s + rounding
@@ -119,14 +119,14 @@ def _zcdp_tradeoff(xi: Reals, rho: Reals, fpr: Reals) -> Reals:
     return tradeoff_of_renyi(s, xi[..., None] + (s + 1.0) * rho[..., None], fpr)
 
 
-# Log of the largest order - 1 of a search, and of 1 / the least. chosen: the best is no further
+# Searches of s = order - 1 cover log s from minus this to this. chosen: the best s lies inside
 _LOG_REACH = 69.0
 
 
 def log_delta_of_cgf(cgf: Callable[[Reals], Reals], epsilon: Reals) -> Reals:
     """log delta <= min over s > 0 of K(s) - s epsilon - log(1 + s) - s log(1 + 1/s).
 
-    K(s) = s times the Renyi divergence of order 1 + s, along a new first axis of `epsilon`.
+    `cgf` is K(s), s times the Renyi divergence of order 1 + s, with s along a new first axis.
     Every s gives a bound, so the minimisation need not be exact to be safe.
     Source: Canonne, Kamath & Steinke, NeurIPS 2020, proposition 12.
     """
@@ -144,7 +144,7 @@ def log_delta_of_cgf(cgf: Callable[[Reals], Reals], epsilon: Reals) -> Reals:
 
 
 def _log_orders(shape: Shape) -> tuple[Reals, Reals]:
-    """The ends of a search, in log(order - 1)."""
+    """Ends of a search in log(order - 1), as arrays of a shape."""
     return xp.full(shape, -_LOG_REACH), xp.full(shape, _LOG_REACH)
 
 
@@ -188,7 +188,7 @@ def _log_ratio(excess: Reals, difference: Reals) -> Reals:
 
 
 def _divergence(s: Reals, logs: tuple[Reals, Reals], losses: tuple[Reals, Reals]) -> Reals:
-    """The divergence of order 1 + s of two points, rounded down: log masses, and their losses."""
+    """Divergence of order 1 + s of two points with log masses and losses, rounded down."""
     top = xp.maximum(xp.abs(losses[0]), xp.abs(losses[1]))
     near = s * top < 1.0
     low, high = xp.where(near, s, 0.0), xp.where(near, 1.0, s)

@@ -1,19 +1,20 @@
-"""The trade-off function of a delta profile, from lines below it.
+"""The trade-off function of a privacy profile, from lines below it.
 
-With f(fpr) the least false-negative rate of any test, each epsilon gives two lines below f:
+f(x) is the least false-negative rate of any test at the false-positive rate x. Each epsilon gives
+two lines below f:
 
     f(x) >= 1 - delta - e^epsilon x    and    f(x) >= e^-epsilon (1 - delta - x),
 
-so any set of epsilons gives a lower bound, and the supremum over all of them is f. Source: Dong,
+so any set of epsilons gives a lower bound, and the supremum over all epsilons is f. Source: Dong,
 Roth & Su, JRSS-B 84, 2022, where f is the convex conjugate.
 
-`tradeoff_by_lines` shares the epsilons of one expensive concrete loss between all rates: first a
-grid, then a finer one between the best epsilons, then a few points around the best epsilon of each
-rate. Both lines are P(u) - u x, with u = e^epsilon or e^-epsilon, P(u) = 1 - delta or e^-epsilon
-(1 - delta), and P is concave in u. Between neighbouring points P lies above its chord and below the
-extended chords of the intervals on either side, which meet at the interval's corner. The corners
-bound f from above, and show where another epsilon helps: where the slope of P equals the rate,
-found from the slopes of the chords, or at a corner.
+`tradeoff_by_lines` evaluates an expensive concrete loss at epsilons that all rates share: a grid,
+then a finer grid between the best epsilons, then a few points around the best epsilon of each rate.
+Both lines have the form P(u) - u x, with u = e^epsilon and P(u) = 1 - delta, or with u = e^-epsilon
+and P(u) = e^-epsilon (1 - delta). P is concave in u. Between neighbouring points P lies above its
+chord and below the extended chords of the intervals on either side, which meet at a corner. The
+corners bound f from above. The next epsilon of a rate is at a corner, or where the slope of P
+equals the rate, estimated from the slopes of the chords.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from jaxdp.guarantee.base import require_both_directions
 
 # Largest epsilon, nats. derived: e^700 fits a double, and a rate below e^-700 is reported as 0
 LARGEST_EPSILON = 700.0
-# Points of each round of a search. chosen: the bound has one hump, which is seen between them
+# Points of each round of a search. chosen: the bound is unimodal, and two points bracket its top
 POINTS = 33
 # Rounds. derived: 1,400 nats times 16^-12 is 5e-12
 ZOOMS = 12

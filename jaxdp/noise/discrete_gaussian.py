@@ -212,7 +212,7 @@ def _gap(scale: Reals, shift: Reals, size: Reals, m: Reals) -> Reals:
 
 
 def _threshold(scale: Reals, shift: Reals, size: Reals) -> tuple[Reals, Reals]:
-    """The least whole m with loss(m) > epsilon, exact up to 2^53, and loss(m) - epsilon."""
+    """The least integer m with loss(m) > epsilon, exact up to 2^53, and loss(m) - epsilon."""
     usual = (scale > 1e-50) & (scale < 1e50) & (shift < 1e50) & (size < 1e50)
     s, d, e = (xp.where(usual, v, 1.0) for v in (scale, shift, size))
     m = lax.stop_gradient(xp.floor(e * s * (s / d) - 0.5 * d) + 1.0)

@@ -177,7 +177,7 @@ def _nodes_for(shift: Reals) -> int:
 def _atoms_at(
     scale: Reals, shift: Reals, index: Reals, width: Reals, place: float
 ) -> tuple[Reals, Reals]:
-    """Losses and log masses of the nodes; one between the ends stands for `width` whole k."""
+    """Losses and log masses of the nodes; an inner node stands for `width` integers k."""
     decay = 1.0 / scale
     start = 1.0 + (index - 1.0) * width
     end = xp.minimum(start + width, shift)

@@ -115,7 +115,7 @@ class GaussianTails(Noise):
 
     @abc.abstractmethod
     def _offsets(self, a: Reals, d: Reals) -> tuple[Reals, Callable[..., tuple[Reals, ...]]]:
-        """The published xi in units of gamma; `last` and `beyond` of `least_offset`, by ratios."""
+        """The published xi over gamma, and a function for `last` and `beyond` of `least_offset`."""
 
     @abc.abstractmethod
     def _unit_divergence(self, a: Reals, d: Reals, excess: Reals) -> Reals:
@@ -219,7 +219,7 @@ class Crossing(NamedTuple):
 
 
 def log_delta_at(at: Crossing, epsilon: Reals, none: Bools) -> Reals:
-    """An upper bound of log delta(epsilon); `none`: no shift."""
+    """An upper bound on log delta(epsilon). `none` marks entries without a shift."""
     t = at.sides()
     sides = t._replace(below=t.below & ~none, excess=xp.where(none, 0.0, t.excess))
     upper = upper_log_delta(sides, epsilon, _VALUE_ULPS, _EXPONENT_ULPS)
@@ -228,7 +228,7 @@ def log_delta_at(at: Crossing, epsilon: Reals, none: Bools) -> Reals:
 
 
 def slopes_at(at: Crossing, epsilon: Reals, out: Reals) -> tuple[Reals, Reals]:
-    """d log delta / d shift and / d epsilon, `out` = log delta, at fixed u: delta is stationary."""
+    """Slopes of log delta, `out`, in shift and epsilon; u is fixed, as delta is stationary in u."""
     sides = at.sides()
     by_shift = inverse_delta(sides, epsilon, out) / at.kappa
     return by_shift, slope_in_epsilon(sides, epsilon, out)

@@ -187,7 +187,8 @@ class Histogram(Weighted):
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """log of atom + max over k of H_k, H_k = sum_i (p_i - e^epsilon p_(i - k))_+.
 
-        Every whole k with |k| width <= shift, and shift itself: between whole shifts H is affine.
+        k runs over the integers with |k| width <= shift, and shift / width: H is affine between
+        integers.
         """
         steps = self._steps(shift, self.width)
         return log_delta_of(self.width, self._cells(), shift, epsilon, steps, self.even)

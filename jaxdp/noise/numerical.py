@@ -107,7 +107,7 @@ class NumericalNoise(Noise):
 
     @final
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        """log of P[T < t] - e^epsilon P[T < t - shift] where the falling loss at t is epsilon."""
+        """log of P[T < t] - e^epsilon P[T < t - shift], with the loss at t equal to epsilon."""
         size, reach = xp.abs(epsilon), reach_of(_once(self))
 
         def excess(t: Reals) -> tuple[Reals, Reals]:
@@ -139,7 +139,7 @@ class NumericalNoise(Noise):
 
     @final
     def _divergence(self, shift: Reals, excess: Reals) -> Reals:
-        """Quadrature; slopes of log g bound the loss where a difference of log g loses digits."""
+        """Divergence by quadrature. Slopes of log g bound the loss where differences cancel."""
 
         def law(noise: Noise, shift: Reals, t: Reals) -> tuple[Reals, Reals]:
             here = noise.log_density(t)
@@ -154,7 +154,7 @@ class NumericalNoise(Noise):
 
     @final
     def _pure_epsilon(self, shift: Reals) -> Reals:
-        """shift times the slope of log g, if it is the same at the reach and at twice that."""
+        """shift times the slope of log g, if it is equal at the reach and at twice the reach."""
         once = _once(self)
         reach = reach_of(once)
         near, far = (once._log_density_slope(x) for x in (reach, 2.0 * reach))

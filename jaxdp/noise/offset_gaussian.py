@@ -119,7 +119,7 @@ class OffsetGaussian(GaussianTails):
         return divergence(_law, a, d, excess)
 
     def _offsets(self, a: Reals, d: Reals) -> tuple[Reals, Callable[..., tuple[Reals, ...]]]:
-        """offset shift / scale^2. Past the grid K(s) - s (s + 1) rho <= -log(2 Q(h))."""
+        """xi = offset shift / scale^2. Beyond the grid K(s) - s (s + 1) rho <= -log(2 Q(h))."""
 
         def search(h: Reals, d: Reals) -> tuple[Reals, Reals]:
             limit = 0.5 * h * h + _LOG_HALF_SQRT_2PI - xp.log(mills(h))

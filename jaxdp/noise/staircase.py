@@ -132,9 +132,9 @@ class Staircase(Noise):
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
         """The sum over j of p_j (1 - exp(epsilon - j self.epsilon))_+ (`kernels.staircase_loss`).
 
-        It is the supremum over |m| <= shift, as for every symmetric density that falls from its
-        centre: the derivative in m is -e^epsilon times the integral of g'(t + m) where
-        g(t) > e^epsilon g(t + m), hence t > -m / 2 and g' <= 0.
+        The supremum over |m| <= shift is at m = shift, as for every symmetric density g that
+        decreases from its centre. The derivative in m is -e^epsilon times the integral of g'(t + m)
+        over g(t) > e^epsilon g(t + m), hence t > -m / 2 and g' <= 0.
         """
         return log_delta(*self._parameters(), shift, epsilon)
 

@@ -138,7 +138,7 @@ class Subbotin(Noise):
         return xp.where(self.power < 2, heavy, round_up(variance, 32))
 
     def _log_delta(self, shift: Reals, epsilon: Reals) -> Reals:
-        """See the module; at power 1 the Laplace's."""
+        """See the module; `Laplace.log_delta` at power 1."""
         r, power = ratio_of(shift, self.scale), self.power
         exact = Laplace(self.scale).log_delta(shift, epsilon)
         pure, log_place = power == 1, _log_place(r, epsilon, power)
@@ -204,7 +204,7 @@ def _law(power: Reals, shift: Reals, t: Reals) -> tuple[Reals, Reals]:
 
 
 def _log_place(ratio: Reals, epsilon: Reals, power: Reals) -> Reals:
-    """log of (|epsilon| / ratio)^(1 / (p - 1)), below t + ratio where the loss exceeds epsilon."""
+    """log of (|epsilon| / ratio)^(1 / (p - 1)), which is at most t + ratio if loss(t) > epsilon."""
     high = xp.maximum(ratio, _LEAST) * (1.0 + 4.0 * ULP)
     log_growth = xp.log1p(xp.maximum(xp.abs(epsilon) - high, 0.0) / high) * (1.0 - 8.0 * ULP)
     return log_growth / xp.maximum(power - 1.0, ULP)
@@ -213,7 +213,7 @@ def _log_place(ratio: Reals, epsilon: Reals, power: Reals) -> Reals:
 def _log_delta_beyond(
     ratio: Reals, epsilon: Reals, power: Reals, log_place: Reals, last: Reals
 ) -> Reals:
-    """A bound where |epsilon| >= ratio: `last`, the value just before, or the tail from there."""
+    """Bound for |epsilon| >= ratio: the smaller of `last`, just below ratio, and a tail."""
     start = xp.exp(xp.minimum(log_place, _LARGEST_LOG)) - ratio
     start = xp.maximum(start * (1.0 - _BELOW), 0.0)
     tail = _log_survival(start, power) * (1.0 - _BELOW)
@@ -224,7 +224,7 @@ def _log_delta_beyond(
 
 def _divergence(power: Reals, shift: Reals, s: Reals) -> Reals:
     """Renyi divergence of the order 1 + s at scale 1, for arrays of one shape."""
-    # Nodes are graded towards the mode of the tilted density, or to where the density itself falls.
+    # Nodes are graded towards the mode of the tilted density, or the place where the density falls.
     ratio = xp.log1p(1.0 / xp.maximum(s, _LEAST)) / (power - 1.0)
     mode = shift / xp.expm1(xp.minimum(ratio, _LARGEST_LOG))
     return divergence(_law, power, shift, s, (xp.maximum(mode, power ** (1.0 / power)),))
@@ -354,7 +354,7 @@ def loss_threshold(shift: Reals, epsilon: Reals, power: Reals) -> Threshold:
 
 @loss_threshold.defjvp
 def _loss_threshold_jvp(primals, tangents):
-    """By the implicit function theorem; psi(u) = u^(p-1) and psi(v) are the slopes of A and B."""
+    """By the implicit function theorem; A and B have the slopes psi(u) = u^(p-1) and psi(v)."""
     _, epsilon, power = primals
     out = loss_threshold(*primals)
     a, log_a, growth, side = out

@@ -125,7 +125,7 @@ class TruncatedLaplace(Noise):
         )
 
     def _absolute_moment(self, power: Reals) -> Reals:
-        """scale^p gamma(p + 1, bound / scale) / (1 - exp(-bound / scale)), gamma the lower one."""
+        """scale^p gamma(p + 1, x) / (1 - e^-x), x = bound / scale, gamma the lower one."""
         support = self._support()
         x = support.exponent(self.bound)
         # gamma(p + 1, x) = x^(p + 1) e^-x sum_k x^k / ((p + 1) ... (p + 1 + k)), all positive.
@@ -198,7 +198,7 @@ class TruncatedLaplace(Noise):
 
 
 def _away_from_underflow(scale: Reals, bound: Reals, shift: Reals) -> tuple[Reals, Reals, Reals]:
-    """Lengths times a power of 2 where half of one may underflow; a bound stays below 1e300."""
+    """Lengths times a power of 2 if half of one may underflow; bounds are kept below 1e300."""
     lift = xp.where(xp.minimum(scale, bound) < _SMALL, _LIFT, 1.0)
     lifted = xp.where(xp.isinf(bound), bound, xp.minimum(bound * lift, _WIDEST))
     return scale * lift, xp.where(lift > 1, lifted, bound), shift * lift

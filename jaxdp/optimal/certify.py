@@ -83,9 +83,10 @@ def resolution_of(
 def certified(
     shape: Shape, cost: np.ndarray, most_atom: float, deadline: float
 ) -> tuple[Program, np.ndarray, int, tuple[float, ...], bool]:
-    """Whole weights that keep every budget exactly, of cells and atom; their deltas, rounded up.
+    """Integer weights of cells and atom that keep every budget exactly, with their proof.
 
-    With their program, and whether its solver was done.
+    Returns the program, the weights, the weight of the atom, the deltas of the budgets (rounded up)
+    and whether the solver finished.
     """
     for attempt in range(4):
         # What rounding to whole weights may cost, more each time that it was not enough.

@@ -80,7 +80,7 @@ MeasureLike: TypeAlias = str | ErrorMeasure | Callable[[np.ndarray], np.ndarray]
 
 
 def measure_of(loss: MeasureLike) -> ErrorMeasure:
-    """The measure that a name or a function of |x| stands for."""
+    """The `ErrorMeasure` of a name, a measure or a function of |x|."""
     if isinstance(loss, str):
         if loss not in MEASURES:
             raise ValueError(f"loss must be one of {', '.join(MEASURES)}, got {loss!r}")

@@ -65,8 +65,8 @@ def noise(
     Args:
         budget: (epsilon, delta) of one release, known numbers, epsilon > 0 in nats, delta in (0,
             1); delta = 0 needs `Staircase`.
-        loss: c, "l1", "l2", "asymmetric", an `ErrorMeasure` or a function of |x|, x in the query's
-            unit.
+        loss: c(x), with x in the query's unit: "l1", "l2", "asymmetric", an `ErrorMeasure` or a
+            function of |x|.
         sensitivity: in the query's unit.
         resolution: cells to a sensitivity; if None about 300 cells in all, 2 to 20 to a sensitivity
             (40 above epsilon = 1).

@@ -22,7 +22,7 @@ import numpy as np
 from jaxdp._core import checks
 from jaxdp.optimal.exact import excesses
 
-# Variables of a constraint, and their weights.
+# Indices of the variables of a constraint, and their weights.
 Row: TypeAlias = tuple[Any, np.ndarray]
 # Options of every model: silent, on one core, and as near to feasible as HiGHS goes.
 OPTIONS: dict[str, Any] = {
@@ -43,7 +43,7 @@ def new_model() -> tuple[Any, Any]:
 
 
 def add_columns(model: Any, cost: np.ndarray, upper: np.ndarray) -> int:
-    """New variables, at least 0; the index of the first one."""
+    """Add variables that are at least 0; the index of the first one."""
     first, none = model.getNumCol(), np.zeros(0)
     zeros, index = np.zeros(cost.size), none.astype(np.int32)
     model.addCols(cost.size, cost, zeros, upper, 0, zeros.astype(np.int32), index, none)
@@ -51,7 +51,7 @@ def add_columns(model: Any, cost: np.ndarray, upper: np.ndarray) -> int:
 
 
 def add_rows(model: Any, entries: list[Row], low: float, high: float) -> int:
-    """New constraints low <= sum of weights times variables <= high; the number of the first."""
+    """Add low <= sum of weights times variables <= high, one row each; index of the first row."""
     first, count, none = model.getNumRow(), len(entries), np.zeros(0)
     starts = np.cumsum([0, *(len(columns) for columns, _ in entries)])[:-1].astype(np.int32)
     index = np.concatenate([none, *(columns for columns, _ in entries)]).astype(np.int32)
@@ -62,11 +62,11 @@ def add_rows(model: Any, entries: list[Row], low: float, high: float) -> int:
 
 
 def add_gaps(model: Any, slack: np.ndarray, terms: list[tuple[float, np.ndarray]]) -> int:
-    """Rows slack + the sum of weights times columns >= 0; the number of the first."""
+    """Add rows slack + sum of weights times columns >= 0; the index of the first row."""
     terms = [(1.0, slack), *terms]
     index = np.stack([columns for _, columns in terms], axis=1)
     value = np.tile([weight for weight, _ in terms], (slack.size, 1))
-    # A law that is compared with its mirror image has variables in common with it.
+    # A law and its mirror image share variables: their weights are added up.
     for i, j in itertools.combinations(range(1, len(terms)), 2):
         is_shared = index[:, i] == index[:, j]
         value[is_shared, i] += value[is_shared, j]
@@ -76,7 +76,7 @@ def add_gaps(model: Any, slack: np.ndarray, terms: list[tuple[float, np.ndarray]
 
 
 def solved(model: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Values of the variables, and multipliers of the rows."""
+    """Values of the variables, and multipliers of the rows; 0 if the solver has none."""
     solution = model.getSolution()
     # A solver that was stopped at once has neither.
     values, duals = np.zeros(model.getNumCol()), np.zeros(model.getNumRow())

@@ -27,6 +27,6 @@ over finite losses; infinite ones are counted apart.
 
 One release alone, Gaussians, few sums of atoms and few Laplace releases are exact: see `exact`.
 
-The accountant reads files and stored losses by `files` and `schema`, which need no python-flint,
-and by nothing else of this package.
+The accountant reads files and stored losses by `files` and `schema`, which need no python-flint.
+It uses nothing else of this package.
 """

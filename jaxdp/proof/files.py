@@ -1,4 +1,4 @@
-"""Plain files: no folder, pipe or device, which would be waited for; and text with a digest."""
+"""Reading plain files (folders, pipes and devices raise), and text with a digest."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def read_text(path: str | os.PathLike[str], name: str, encoding: str = "utf-8") 
 
 
 def unsealed(form: Format, text: str) -> dict[str, Any]:
-    """The payload of `sealed`. Another format or version, and changed text: `ValueError`."""
+    """The payload of a sealed text; `ValueError` for another format or version or changed text."""
     try:
         body = json.loads(text, object_pairs_hook=unique)
     except (RecursionError, ValueError) as error:

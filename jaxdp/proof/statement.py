@@ -11,7 +11,7 @@ from jaxdp.proof.law import Releases
 from jaxdp.proof.laws import law_of
 from jaxdp.proof.schema import check, is_symmetric, require_keys, shape_of
 
-# The text of `PrivacyLoss.to_json`.
+# Format of the text that `PrivacyLoss.to_json` writes.
 _FORM = Format("jaxdp-privacy-loss")
 # Relations under which one direction is reported; None is that of symmetric pairs.
 _ONE_DIRECTION = (None, "add", "remove")

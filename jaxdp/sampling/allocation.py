@@ -222,7 +222,7 @@ def _epochs(steps: Reals, bins: int) -> Reals:
 
 @opened()
 def _allocated(key: Key, index: int, records: int, steps: int) -> list[Batch]:
-    """The batches of all steps, padded to one size."""
+    """Batches of all steps of an epoch, padded to the size of the largest one."""
     bins = np.asarray(bins_of(key, index, records, steps))
     counts = np.bincount(bins, minlength=steps)
     order = np.argsort(bins, kind="stable")

@@ -42,7 +42,7 @@ class TrainingSizes(NamedTuple):
     batch_size: ArrayLike | None
     batch_size_limit: ArrayLike | None
     epochs: ArrayLike | None  # None if the number of steps was given
-    steps: Reals  # epochs are rounded up to whole steps, exactly if sizes are given
+    steps: Reals  # from epochs: rounded up to whole steps, exactly if sizes are given
 
     @classmethod
     def given(

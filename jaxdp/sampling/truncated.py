@@ -171,10 +171,11 @@ def _truncated(
 
 @jitted
 def _full_batch(q: Reals, limit: Reals, size: Reals) -> tuple[Reals, Reals, Reals]:
-    """Upper bounds on log tau, log(1 - tau) and q', tau = P[Bin(n - 1, q) >= B] of a full batch.
+    """Upper bounds on log tau, log(1 - tau) and q', with tau the probability of a full batch.
 
-    The record displaces another one with probability q' = (B / n) P[Bin(n, q) > B] / tau, which is
-    E[q B / (M + 1) | M >= B], where M of the other records are drawn.
+    tau = P[M >= B], where M ~ Bin(n - 1, q) is the number of other records that are sampled. In a
+    full batch the record displaces another one with probability q' = E[q B / (M + 1) | M >= B] =
+    (B / n) P[Bin(n, q) > B] / tau.
     """
     log_full, log_not_full = log_binomial_tails(size - 1.0, limit, q)
     log_beyond = log_binomial_tails(size, limit + 1.0, q)[0]

@@ -31,8 +31,8 @@ from jaxdp.released import draw_error, require_drawable, size_error, unit_of
 
 # How noise is drawn: from a lattice, or in floating point, which is for research.
 RELEASES = ("lattice", "float")
-# Bits of a noise's scale above the step. chosen: total variation 2^-74 a draw; draws stay exact, as
-# they do up to 43
+# Bits of a noise's scale above the step. chosen: total variation 2^-74 a draw; draws are exact up
+# to 43 bits
 _BITS = 37
 # Traced draws of one turn of a loop, each of a scale of its own. chosen: a third of a millisecond
 PART = 256
@@ -85,8 +85,8 @@ def added(
 
     scale: broadcasts against `shape`; 0 adds no noise and does not round. ratio: the accounted
     sensitivity / scale in the norm of the noise's kind, over the same norm of a vector of ones with
-    as many entries as are released together: 1, their number or its root. bits: of the scale above
-    the step. NaN for a traced NaN scale.
+    as many entries as are released together: 1, their number or its root. bits: log2 of scale /
+    step. NaN for a traced NaN scale.
     """
     require(release, noise)
     if release == "float":

@@ -28,8 +28,8 @@ _DOUBT, _TARGET_DOUBT = 0.25, 2.0
 # Weight of the variances of targets' scales, over those of a feature. measured: bounds of 100
 # deviations and dummies, epsilon .1 and .3: no fit of 24 far below the mean, three of 24 with 1
 _TARGET_WEIGHT = 10.0
-# Sampling error of histograms, times e^epsilon, over delta, at most. chosen: noise grows by 1 %;
-# 20 columns at epsilon 30
+# Largest sampling error of histograms, times e^epsilon, over delta. chosen: noise grows by 1 %, and
+# 20 columns are narrowed at epsilon 30
 _NARROWING_ERROR = 0.2
 
 

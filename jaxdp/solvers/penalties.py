@@ -11,12 +11,12 @@ from jaxdp._core.namespace import xp
 from jaxdp._core.pytree import assign, pytree
 from jaxdp._core.types import ArrayLike, Reals
 
-# Largest strength. derived: its product with 0 is a number
+# Largest strength. derived: an infinite one times 0 is NaN
 _LARGEST = float(np.finfo(np.float64).max)
 
 
 class Penalty:
-    """sum_j strength_j (l1_ratio |theta_j| + (1 - l1_ratio) theta_j^2 / 2)."""
+    """The penalty sum_j strength_j (l1_ratio |theta_j| + (1 - l1_ratio) theta_j^2 / 2)."""
 
     strength: Reals
     l1_ratio: Any
@@ -26,7 +26,7 @@ class Penalty:
 
     @property
     def curvature(self) -> Reals:
-        """(1 - l1_ratio) strength: the second derivative in each coordinate, away from 0."""
+        """Second derivative in each coordinate away from 0: (1 - l1_ratio) strength."""
         return (1.0 - self.l1_ratio) * self.strength
 
     def value(self, theta: Reals) -> Reals:

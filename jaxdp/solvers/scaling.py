@@ -42,8 +42,9 @@ _GUESS = 1.0 / 9.0
 ROUNDS = 2
 # Bins of a histogram. chosen: two rounds resolve a 256th of the width
 BINS = 32
-# Bits of the noise of a count above its lattice. chosen: a fifth of the sampling error of other
-# noise, as histograms draw most numbers; at epsilon 30 and delta 1e-6, 20 columns are narrowed
+# Bits of the scale of a count's noise above the step of its lattice. chosen: histograms draw most
+# numbers, so their sampling error is a fifth of the usual one; at epsilon 30 and delta 1e-6, 20
+# columns are narrowed
 _BITS = 40
 # Share of the records that a window holds, but for its noise. chosen: tails of 3 deviations
 _NEARLY_ALL = 0.995
@@ -57,8 +58,8 @@ _SECOND = 0.02
 _HIDES = 0.1
 # Counts over their noise from which a bin is one that records lie in. measured: dummies of 2 %
 _STANDS_OUT = 3.0
-# Doubt from which a column without a window is given one that holds less, by the deviation of its
-# noise. chosen: targets', of whose fits a tenth had none. measured: targets that are mostly 0
+# Least `doubt` with which a column without a window gets one that may hold less, by one deviation
+# of the noise. chosen: the doubt of targets; a tenth had no window. measured: targets mostly 0
 _INSISTS = 2.0
 
 
@@ -132,14 +133,15 @@ def narrowed(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds that nearly all records of each column lie in, from noisy histograms: (lower, upper).
 
-    spent: cost of all `rounds`. doubt: how much of a count's noise may be missing in a window, a
-    number or (p,): more narrows more columns, and cuts off more rare values; from 2 on, one more is
-    allowed in the first round where no window is found. cuts_tails: to windows of 95 % of the
-    records, whatever stands out beyond them, for moments of most records.
+    spent: cost of all `rounds`. doubt: number of deviations of its noise by which the count of a
+    window may fall short, a number or (p,). A larger doubt narrows more columns and cuts off more
+    rare values; from 2 on, one more deviation is allowed in the first round if no window is found.
+    cuts_tails: use windows of 95 % of the records, whatever lies beyond them, for moments of most
+    records.
 
-    A record is in one bin of each column. Of the windows of consecutive bins the shortest is taken
-    that holds nearly all records, with a bin more on either side, where it is at most a quarter of
-    the width and no bin beyond it stands out of the noise, unless it `cuts_tails`.
+    A record is in one bin of each column. A window is the shortest run of bins that holds nearly
+    all records, with one more bin on either side. It is used if it is at most a quarter of the
+    width and no bin beyond it stands out of the noise, which `cuts_tails` does not require.
     """
     columns, *_ = _checked(values, lower, upper, relation)
     records, width = columns.shape
@@ -175,7 +177,7 @@ def narrowed(
 def rounds(records: int, width: int, spent: GDP, relation: str) -> int:
     """Histograms that `narrowed` releases, from public numbers: none where noise hides all."""
     noise = _noise_of_bins(width, float(spent.mu), relation) / records
-    # A column whose middle is between two bins needs both.
+    # A column whose middle is at the edge of two bins needs both, with the noise of both.
     return 0 if noise * 2.0**0.5 > _HIDES else 1 + int(noise < _SECOND)
 
 
@@ -187,9 +189,9 @@ def _noise_of_bins(width: int, mu: float, relation: str) -> float:
 def _window(
     counts: np.ndarray, doubt: float, records: int, scale: float, cuts_tails: bool, leeway: float
 ) -> tuple[int, int] | None:
-    """First bin, and the one after the last, of the window of a column, if there is one.
+    """The window of a column as (first bin, last bin + 1), or None if there is none.
 
-    leeway: added to the noise that may be missing and to what stands out.
+    leeway: deviations of the noise, added to `doubt` and to the limit above which bins stand out.
     """
     wanted = (_MOST if cuts_tails else _NEARLY_ALL) * records
     sums = np.append(0.0, np.cumsum(counts))

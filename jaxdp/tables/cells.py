@@ -136,7 +136,7 @@ class Sorter:
 
 
 def cells_of(place: str, column: str, table: Mapping[str, Any]) -> Cells:
-    """The cells that a table of keys defines for a column."""
+    """The cells of a column, from the keys of its table in the plan."""
     given = [key for key in ("categories", "bins", "unit") if key in table]
     other = flag_of(place, table, "other")
     if len(given) != 1:

@@ -107,7 +107,7 @@ def _keys(
 
 
 def _id(value: Any) -> Hashable:
-    """The id that a value is, None if it is missing."""
+    """The id of a person in a cell, or None if it is missing."""
     if isinstance(value, str):
         text = normal(value)
         return None if text in MISSING else text

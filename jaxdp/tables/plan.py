@@ -62,7 +62,7 @@ _LARGEST_RATIO = 1e12
 _MOST_COLUMNS = 6
 # Records of a person. chosen: sensitivities remain whole numbers that doubles hold
 _MOST_ROWS = 10**6
-# Least delta for labels of one person. chosen: far from where doubles end
+# Least `unknown_delta`. chosen: far above the least double
 _LEAST_DELTA = 1e-300
 
 
@@ -87,14 +87,14 @@ def _unit(place: str, table: Mapping[str, Any], key: str) -> Fraction | None:
 
 
 def _unknown_delta(place: str, table: Mapping[str, Any], key: str) -> float | None:
-    """The delta for labels of one person, None if the records bring no categories."""
+    """The delta of labels that one person alone has; None without `unknown_delta`."""
     if table[key] is None:
         return None
     return number_of(place, table, key, lower=_LEAST_DELTA, upper=LARGEST_LEVEL)
 
 
 class Rule(NamedTuple):
-    """Statistics that have a key, its default there, what reads its value, and it elsewhere."""
+    """A key: the statistics that have it, its default, its reader, its value elsewhere."""
 
     statistics: tuple[str, ...]
     default: Any = None
@@ -296,7 +296,7 @@ class TablePlan(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are read."""
+        """Names of the columns that a release reads, with the column of ids."""
         of_queries = (name for query in self.queries for name in query.columns)
         ids = () if self.person is None else (self.person,)
         return tuple(dict.fromkeys((*of_queries, *ids)))

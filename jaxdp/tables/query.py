@@ -194,7 +194,7 @@ def in_units(query: Query) -> Query:
         return query._replace(base=1.0 / query.weight)
     middle = 0.5 * lower + 0.5 * upper if query.statistic == "mean" else 0.0
     bound = max(Fraction(upper) - Fraction(middle), Fraction(middle) - Fraction(lower))
-    # Without one of its own 1 for discrete noise, else far below the bound.
+    # The default unit is 1 for discrete noise, and far below the bound for other noise.
     usual = Fraction(2) ** (math.frexp(float(bound))[1] - 1 - _UNIT_BITS)
     unit = query.given_unit or (Fraction(1) if MEMBERS[query.noise].on_integers else usual)
     sensitivity = math.ceil(bound / unit * (1 - _SLACK))

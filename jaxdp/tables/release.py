@@ -141,7 +141,7 @@ def _drawn(
 
 
 def _chunks(chunks: Iterable[Any], needed: Iterable[str]) -> Iterator[dict[str, list[Any]]]:
-    """The chunks of records by normal name, each with the columns needed, of one length."""
+    """Chunks of records with the needed columns by normal name, all of one length."""
     names = None
     for chunk in chunks:
         if not hasattr(chunk, "items"):

@@ -3,20 +3,20 @@
 Errors of a contour's sum, on either side:
 
 * rounding: of phi, times n |phi|^(n - 1), and of the angle of its power;
-* quadrature and truncation, which the law's rows bound (`mixtures`, `laws`);
+* quadrature and truncation, bounded by the rows of the law (`mixtures`, `laws`);
 * aliasing: Chernoff's bounds at other tilts;
 * smoothing: a Gaussian of variance s beside the losses raises delta by at most s e^(s / 8) f_s,
   f_s the density of the total. Proof: the heat equation, and m f_m e^(m^2 / 8) rises with m, as
   e^(-y^2 / (2 m^2)) does, m^2 the variance;
 * the probability of losses beyond the nodes.
 
-Slopes are those of the sum S, its contour fixed. With T_k its terms, and phi_k of a release at z_k,
+Slopes are the derivatives of the sum S on a fixed contour. With T_k the terms of S at points z_k,
 
     d log delta = Re sum_k (T_k / S) sum_f n_f d psi_f(z_k) / psi_f(z_k) + ...,
 
-and d psi(z) is a sum over the nodes, so that one sum over the points for every node, the adjoint of
-the transform, gives the slopes in its log mass and its loss. A row turns them into the slopes in
-its parameters.
+and d psi(z) is a sum over the nodes. The adjoint of the transform, one sum over the points for each
+node, gives the slopes in the log mass and the loss of the node. The rows convert them to slopes in
+the parameters.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def epsilon_bounds(
 
 
 def _law(stage: Stage, rows: Rows, log_delta: Reals) -> tuple[Any, Nodes, Bounds]:
-    """Place of a law for log delta, nodes of it, and Chernoff's bounds."""
+    """Place and nodes of the law at a log delta, and Chernoff's bounds on them."""
     place = rows.placed(stage, log_delta)
     nodes = rows.fewer(rows.on_axis(stage, place))
     tilts = xp.asarray(rows.candidates)[:, None]

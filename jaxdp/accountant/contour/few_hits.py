@@ -1,10 +1,10 @@
-"""log delta of sampled Gaussians, where a record is removed or replaced and few samples hold it.
+"""log delta of sampled Gaussians if a record is removed or replaced and few samples hold it.
 
-The noise coordinate x has the density p = a(x) N(0, 1) under P, a a sum of exponentials that rise;
-under Q it has the density N(0, 1), or a(-x) N(0, 1) if a record is replaced. Two smooth steps, C(x)
-= erfc((x - c) / w) / 2 and T, the same at c' > c, split p into A = p C, D = p (T - C) and R = p (1
-- T), all positive. With F = A + D and the loss l = log r, r the ratio of both densities, delta of n
-releases is the sum of
+The noise coordinate x has the density p = a(x) N(0, 1) under P, where a is a sum of increasing
+exponentials. Under Q it has the density N(0, 1), or a(-x) N(0, 1) if a record is replaced. The
+smooth step C(x) = erfc((x - c) / w) / 2, and T, the same step at c' > c, split p into positive
+parts: A = p C, D = p (T - C) and R = p (1 - T). With F = A + D and the loss l = log r, where r is
+the ratio of both densities, delta of n releases is the sum of
 
 * losses of A alone: at most Chernoff's bound, which c puts far below delta;
 * no R and some D: F^n - A^n = A^n expm1(n log1p(D / A)), summed as in `terms`;
@@ -12,10 +12,11 @@ releases is the sum of
   forms: erfc((x - c) / w) / 2 has the mean Phi((c - m) / (1 + w^2 / 2)^(1/2)) under N(m, 1). The
   last term is at most e^((1 + s) epsilon - entropy(s)) E e^(-(1 + s) L), by Chernoff's bound.
 
-At a height y within `strip`, |a(x)| is at most a on the axis, as its terms are positive, |a(-x)| at
-least cos(m y / 2) times its value there, m the only mean, and |erfc((x + i y - c) / w)| at most
-e^(y^2 / w^2) times. So moments of moduli are at most G(y) = e^(y^2 / 2 + y^2 / w^2) times the real
-ones, over cos(m y / 2)^theta if a record is replaced. The bracket has these errors:
+At a height y within `strip`, three moduli are compared with their values on the axis. |a(x)| is at
+most as large, because its terms are positive. |a(-x)| is at least cos(m y / 2) times as large, with
+m the only mean. |erfc((x + i y - c) / w)| is at most e^(y^2 / w^2) times as large. So moments of
+moduli are at most G(y) = e^(y^2 / 2 + y^2 / w^2) times the real moments, divided by cos(m y /
+2)^theta if a record is replaced. The bracket has these errors:
 
 * quadrature, of nodes dx apart at a height y: e^(-2 pi y / dx) of the real moments from below, and
   e^(-2 pi (Y - y) / dx) G(Y) of them from above, at the best Y;
@@ -53,10 +54,10 @@ NEAR = 32  # points that share a far power. measured
 SPACING = 0.34  # of nodes, over w. chosen: from below and from above they miss e^(-42)
 FALLEN = 23.0  # nats below its peak of a tilted law's last node. derived: 1e-10
 PLACES = 1400  # of estimates. chosen
-MOST_NODES = 2**13  # of a plan. chosen: its turns take 70 MB
+MOST_NODES = 2**13  # of a plan. chosen: the arrays of its terms take 70 MB
 FIRST = -9.5  # first node, in units of the noise. chosen: BELOW is far below delta's rounding
-BEHIND = 2.0  # means by which it is lower if records are replaced. derived: Q has one there
-NO_MASS = -42.0  # log of a node's moment that is left out. derived: 1e-18, in each of 1e8 releases
+BEHIND = 2.0  # means by which it is lower if records are replaced. derived: Q has a mean below 0
+NO_MASS = -42.0  # log of a moment that is left out. derived: 1e-18 a node, in 1e8 releases 1e-10
 LAST = 60.0  # last place of a step, in units of the noise. chosen
 BELOW = 2.2e-21  # twice the probability below the first node. derived
 HEIGHT = 6.8  # of the contour's nodes, in nodes. chosen
@@ -112,7 +113,7 @@ def engine(question: Question) -> Engine:
 
 
 def lanes_of(batch: Batch, known: Any) -> tuple[Lanes, Any]:
-    """The lanes, of removed records, and whether the record of each is replaced."""
+    """Lanes as if the record were removed, and for each lane whether it is replaced instead."""
     replaces = _are_replaced(batch.terms)
     if replaces:
         batch = Batch(tuple(map(_removed, batch.terms)), batch.values)
@@ -120,7 +121,7 @@ def lanes_of(batch: Batch, known: Any) -> tuple[Lanes, Any]:
 
 
 def serves(terms: Terms) -> bool:
-    """True for sampled Gaussians, or for samples of which a record is replaced."""
+    """True for sampled Gaussians, with a record removed, added or replaced."""
     return contour.serves(terms) or _are_replaced(terms)
 
 
@@ -129,7 +130,7 @@ def _are_replaced(terms: Terms) -> bool:
 
 
 def _removed(term: Term) -> Term:
-    """The term of which records are removed, not replaced."""
+    """The term in which the record is removed instead of replaced."""
     pair: Any = term.pair
     whole = Additive(pair.noise, pair.shift)
     return Term(Poisson(whole, pair.sampling_prob, 0.0), term.count)
@@ -214,7 +215,7 @@ def _least(x: Any, axis: int | None = None) -> Any:
 
 
 def _log_sum(log_mass: Any, rise: Any) -> Any:
-    """log of sum e^(log_mass + rise) (tilts, phases); infinite where an end counts."""
+    """log of sum e^(log_mass + rise) (tilts, phases); infinite if mass at an end matters."""
     exponent = log_mass + rise
     falls = exponent[:, -1] < np.max(exponent, 1) - FALLEN
     begins = (exponent[:, 0] < NO_MASS) & (exponent[:, 0] <= exponent[:, 1])
@@ -250,7 +251,8 @@ def _planned(wide: _Law, epsilon: float, plan: tuple[float, float, float, int]) 
     n, t, own, w = wide.number, TILTS / epsilon, wide.place(epsilon), plan[2] / wide.mean
     c, top = (wide.place(share * epsilon) for share in plan[:2])
     most = wide.mean + np.sqrt(np.maximum(own - wide.mean, 0.0) ** 2 + FAR)
-    # With replaced records, others' losses below 0 can outweigh one above c', so none is there.
+    # If records are replaced, negative losses of other releases can outweigh one loss above c'. So
+    # c' is placed where the mass above it is far below delta.
     top = np.maximum(most if wide.replaces else np.minimum(top, most), c + 2.0 * w)
     last = float(np.max(top + 11.0 * w))
     nodes = int((last - float(wide.x[0, 0])) / (SPACING * np.min(w))) + 2
@@ -278,7 +280,7 @@ def _planned(wide: _Law, epsilon: float, plan: tuple[float, float, float, int]) 
     some = none + _log_rest(n, log_d - log_a) + 1e-9
     # Under Q at tilts -s: P's at -1 - s.
     rest = law.log_q + high_c - rise
-    beyond = special.log_ndtr(-x[-1]) - rise[:, -1]  # replaced records have less there
+    beyond = special.log_ndtr(-x[-1]) - rise[:, -1]  # upper bound if replaced
     rest = np.logaddexp(logsumexp(rest, axis=1), beyond)
     kept = _log_moment(law.log_q + high, p_far[1], -rise)
     put = np.sum(n * kept, 1) - entropy + _log_rest(n, rest - kept)
@@ -355,7 +357,7 @@ class _Weights(NamedTuple):
     """A and D on the nodes above the real axis, over their moments at the tilt."""
 
     loss: Any  # (nodes, phases)
-    size: Any  # of the numbers whose difference it is
+    size: Any  # sum of the moduli of the two terms of `loss`
     parts: Any  # of A, of D (nodes, phases)
     rounded: Any  # relative error (phases,)
     constant: Any  # errors of both that do not depend on t (phases,)
@@ -447,7 +449,7 @@ def _line(plan: _Plan, epsilon: float) -> _Line:
     # The moments of A and D at the tilt.
     relative = (n * (1.0 + np.exp(-log_a)) + 1.0) @ on.rounded
     log_scale = float(np.sum(n * log_a) - theta * epsilon)
-    # What lies beyond the last point.
+    # The remainder beyond the last point.
     end, log_bar = t[-1], np.inf
     for up, log_growth in zip(*_growth(plan), strict=True):
         ahead, behind = _ratios_above(law, float(up[0]))
@@ -458,7 +460,7 @@ def _line(plan: _Plan, epsilon: float) -> _Line:
 
 
 def _ratios_above(law: _Law, y: float) -> tuple[Any, Any]:
-    """log of the densities of P and Q over N(0, 1) at a height; NaN where an angle is not known."""
+    """log of the densities of P and Q over N(0, 1) at a height; NaN if an angle is unknown."""
     x = (law.x + 0.0 * law.number)[:, :, None]
     height: Any = np.full((law.number.size, 1), y)
     re, im = loss_above(law.of, x, height)

@@ -103,7 +103,7 @@ class Cut(NamedTuple):
 
 
 class ByHeight(NamedTuple):
-    """Errors of phi up to each of the heights `CHECKED`, and per unit of height."""
+    """Errors of phi: up to each of the heights `CHECKED`, and per unit of height."""
 
     quadrature: Reals  # (heights, phases, lanes)
     slope: Reals  # (phases, lanes)
@@ -181,11 +181,11 @@ class Laws(NamedTuple):
         return Psi(log, rounded + 3.0 * (xp.abs(log - check) + self.mass_gap))
 
     def fewer(self, nodes: Nodes) -> Nodes:
-        """All nodes."""
+        """All nodes: laws are not thinned out."""
         return nodes
 
     def coarse(self, nodes: Nodes) -> Nodes:
-        """Neighbouring nodes joined in one, but for those of few atoms."""
+        """Groups of neighbouring nodes as one node each; a law of few nodes is unchanged."""
         if nodes.loss.shape[0] <= _NODES_IN_ONE**2:
             return nodes
         order = xp.argsort(nodes.loss, 0)
@@ -197,7 +197,7 @@ class Laws(NamedTuple):
         return Nodes(xp.mean(loss.reshape(shape), 1), logsumexp(log_weight.reshape(shape), axis=1))
 
     def log_edge(self, stage: Stage, exponent: Reals) -> Any:
-        """-inf: the nodes cover the whole law."""
+        """log of the mass beyond the nodes: -inf, since the nodes cover the whole law."""
         return -xp.inf
 
     def centre(self, weight: Reals, loss: Reals) -> Any:
@@ -242,7 +242,7 @@ class Laws(NamedTuple):
                 half = xp.sin(0.5 * t * loss)
                 return -2.0 * xp.sum(weight * half * half, 0), xp.sum(weight * xp.sin(t * loss), 0)
 
-            # Both sums of w (e^(i t l) - 1).
+            # Sums of w (e^(i t l) - 1) by both rules.
             first, second = turned(weight, offset), turned(other, check.loss - line.mean)
             unresolved = 2.0 * xp.sum(weight * xp.minimum((gap * (t / _TURN)) ** 32, 1.0), 0)
             return xp.hypot(first[0] - second[0], first[1] - second[1]), unresolved

@@ -173,7 +173,7 @@ class Mixtures(NamedTuple):
 
     def placed(self, stage: Stage, log_delta: Reals) -> Any:
         """Place of nodes that leave out e^-depth of delta."""
-        # The expected number of samples that hold a record.
+        # Expected number of samples that hold the record.
         hits = xp.sum(self.number * xp.sum(self.coin * xp.sum(self.share, 0), 0), 0)
         log_hits = xp.log(xp.maximum(hits, 1e-300))
         fall = xp.maximum(log_hits - log_delta + stage.depth, LEAST_FALL)
@@ -281,7 +281,7 @@ class Mixtures(NamedTuple):
         at, psi = At(stage, self, plan, frozen, line, logs[0]), xp.abs(logs[0])
         above, of_turn, truncated, edge = _of_smooth(at) if at.stage.height > 0 else _of_bulk(at)
         moved = CUMULANT * ULP * xp.minimum(psi, 1.0) + 4.0 * ULP * psi
-        # The weights add up to phi(0) = 1, or the nodes end before the tilted law does.
+        # If the weights do not add up to phi(0) = 1, the nodes end before the tilted law does.
         re, im = (xp.sum(x, 0) for x in at.line.weight)
         is_resolved = xp.hypot(re - 1.0, im) <= RESOLVED + above + edge
         edge = xp.where(is_resolved, edge, xp.inf)
@@ -417,7 +417,7 @@ def log_beyond_ends(
         steepness = xp.minimum(xp.sum(mean * part, 0), xp.max(mean, 0))
         steepest = xp.where(power > 0, xp.max(mean, 0) if side > 0 else 0.0, steepness)
         rate = power * steepest
-        # Below z < 0 the normal has at most its density over |z|, and half of e^(-z^2 / 2).
+        # For z < 0 the normal distribution function is at most density / |z| and e^(-z^2 / 2) / 2.
         z = side * (rate - x)
         over = xp.maximum(-z * np.sqrt(2.0 * np.pi), 2.0)
         tail = xp.where(z < 0, -0.5 * z * z - xp.log(over), 0.0)

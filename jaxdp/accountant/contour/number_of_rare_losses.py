@@ -66,7 +66,7 @@ class _Parts(NamedTuple):
 
 
 def engine() -> Engine:
-    """The bounds on log delta."""
+    """The engine for log delta; it has no epsilon of its own."""
 
     def arrays(batch: Batch, known: LogBounds) -> tuple[Terms, Lanes]:
         # Gaussians that are not sampled have no rare loss: they are part of every sum.

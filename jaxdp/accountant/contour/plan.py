@@ -1,4 +1,4 @@
-"""Tilt and period of every lane's contour.
+"""Choice of the tilt and the period of each lane's contour.
 
 No bound depends on the choice, only its width. With many samples that hold the record, a lane takes
 the tilt at which the saddlepoint approximation of delta meets its target. Other lanes take, of many

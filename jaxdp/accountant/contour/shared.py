@@ -219,7 +219,7 @@ def _bounds(question: Question, way: Way, batch: Batch, known: LogBounds, blocks
 
 
 def _can_narrow(way: Way, batch: Batch, loss: Loss, width: np.ndarray) -> bool:
-    """False if psi falls at no contour's end, as for atoms, so that more points narrow nothing."""
+    """False if more points would not narrow the bracket: psi of atoms does not fall."""
     if width.min() <= HOPELESS:
         return True
     return not (_contours(way, 1, batch, [loss])[0].frozen.smoothed > 0).all()

@@ -363,7 +363,7 @@ def _refined(key: Key, law: WholeLaw, parts: _Parts) -> tuple[Reals, Bools]:
 
 
 def uniform_below(key: Key, count: Reals, shape: Shape) -> Reals:
-    """Whole numbers below `count` <= 2^53, the first of 8 words that is fair: uniform to 2^-88."""
+    """Uniform integers below `count` <= 2^53, by rejection with 8 tries; their error is 2^-88."""
     size = xp.broadcast_to(count, (8, *shape)).astype(xp.uint64)
     words = _bits(key, (8, *shape))
     rest = words % size

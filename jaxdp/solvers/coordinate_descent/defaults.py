@@ -76,8 +76,8 @@ def defaults(
     """Thresholds, passes and steps of coordinate descent for a budget, from public numbers.
 
     Args:
-        budget: of the whole run, or its `largest_gdp`; a pure one counts as mu = epsilon /
-            sqrt(2 p): one pass of Laplace noise.
+        budget: budget of the whole run, or its `largest_gdp`. A pure budget is treated as mu =
+            epsilon / sqrt(2 p), one pass of Laplace noise.
         curvature: M_j, (p,), public.
         records: n, public.
         relation: "replace_one" or "add_remove".

@@ -215,7 +215,7 @@ def noiseless_plan(smoothness: Smoothness | ArrayLike, *, passes: int) -> Plan:
 
     Args:
         smoothness: M_j, (p,), of any origin.
-        passes: their number, of steps 1 / M_j.
+        passes: number of passes, with steps 1 / M_j.
 
     Returns:
         A `Plan` with scales of 0 and thresholds of infinity.
@@ -293,7 +293,7 @@ def _part(key: Key, turn: jax.Array) -> jax.Array:
 
 
 def _words(key: Key, count: int) -> Any:
-    """Random words by which coordinates are sorted: by NumPy, or one program for any number."""
+    """Random words that order the coordinates, by NumPy or by one program for any `count`."""
     turns = np.arange(-(-count // _WORDS), dtype=np.uint32)
     if is_known(key):
         keys = chacha.child(words_of(key_for("order", key)), turns)
