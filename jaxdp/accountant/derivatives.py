@@ -157,7 +157,7 @@ class _Differences(NamedTuple):
         """Upper bounds where one number after the other moves by all offsets."""
         size, times = lanes.upper.size, len(columns) * _OFFSETS.size
         again = np.tile(np.arange(size), times)
-        leaves = [x[again] for x in lanes.leaves]
+        leaves = [np.ascontiguousarray(x[again]) for x in lanes.leaves]  # moved in place
         for i, (leaf, column, step) in enumerate(columns):
             moved = leaves[leaf].reshape(len(columns), _OFFSETS.size, size, -1)
             moved[i, :, :, column] += _OFFSETS[:, None] * step

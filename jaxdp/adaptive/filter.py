@@ -21,6 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from jaxdp._core import checks
 from jaxdp._core.files import Format, Saved, sealed, unsealed
 from jaxdp._core.float64 import in_float64, jitted
@@ -409,6 +411,7 @@ def _best_order(budget: Budget) -> Reals:
     return 1.0 + xp.exp(zoom(negative, low, high, _ORDERS, _ROUNDS)[0])
 
 
+@np.errstate(divide="ignore", invalid="ignore")  # of a delta of 0, and of an infinite epsilon
 def largest_rdp(budget: BudgetLike, order: float) -> RDP:
     """The largest divergence of `order` > 1 that implies `budget`, rounded down; 0 if none does.
 
@@ -418,4 +421,5 @@ def largest_rdp(budget: BudgetLike, order: float) -> RDP:
     log, entropy = xp.log(budget.delta), conversion_entropy(s)
     value = budget.epsilon + (log + entropy) / s
     rounding = 64.0 * ULP * (budget.epsilon + (entropy - log) / s)
-    return RDP(order, xp.maximum(value - rounding, 0.0))
+    value = xp.where(budget.epsilon == xp.inf, xp.inf, value - rounding)
+    return RDP(order, xp.maximum(value, 0.0))

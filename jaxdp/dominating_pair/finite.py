@@ -56,7 +56,8 @@ class Finite(DominatingPair):
     masses: tuple[float, ...] = static()
     infinite: float = static()
     hidden: float = static()
-    backward: Reals = dataclasses.field(default_factory=lambda: xp.zeros(()))
+    # Of NumPy also in a trace, whose arrays `_worst` must not keep.
+    backward: Reals = dataclasses.field(default_factory=lambda: checks.probability("backward", 0.0))
 
     def log_delta(self, epsilon: ArrayLike) -> Reals:
         """log of sum_j masses[j] (1 - e^(epsilon - losses[j]))_+ + infinite, rounded up."""

@@ -10,7 +10,8 @@ the ratio of both densities, delta of n releases is the sum of
 * no R and some D: F^n - A^n = A^n expm1(n log1p(D / A)), summed as in `terms`;
 * some R: P[some R] - e^epsilon Q[some R] + E (e^(epsilon - L) - 1)_+. The probabilities are closed
   forms: erfc((x - c) / w) / 2 has the mean Phi((c - m) / (1 + w^2 / 2)^(1/2)) under N(m, 1). The
-  last term is at most e^((1 + s) epsilon - entropy(s)) E e^(-(1 + s) L), by Chernoff's bound.
+  last term is at most e^((1 + s) epsilon - entropy(s)) E e^(-(1 + s) L), by Chernoff's bound. If a
+  record is replaced, e^epsilon Q[some R] is its bound.
 
 At a height y within `strip`, three moduli are compared with their values on the axis. |a(x)| is at
 most as large, because its terms are positive. |a(-x)| is at least cos(m y / 2) times as large, with
@@ -56,8 +57,6 @@ FALLEN = 23.0  # nats below its peak of a tilted law's last node. derived: 1e-10
 PLACES = 1400  # of estimates. chosen
 MOST_NODES = 2**13  # of a plan. chosen: the arrays of its terms take 70 MB
 FIRST = -9.5  # first node, in units of the noise. chosen: BELOW is far below delta's rounding
-BEHIND = 2.0  # means by which it is lower if records are replaced. derived: Q has a mean below 0
-NO_MASS = -42.0  # log of a moment that is left out. derived: 1e-18 a node, in 1e8 releases 1e-10
 LAST = 60.0  # last place of a step, in units of the noise. chosen
 BELOW = 2.2e-21  # twice the probability below the first node. derived
 HEIGHT = 6.8  # of the contour's nodes, in nodes. chosen
@@ -155,7 +154,7 @@ class _Law(NamedTuple):
     spacing: float
     loss: Any  # (nodes, phases)
     log_p: Any  # log of the masses under P (nodes, phases)
-    log_q: Any  # under Q
+    log_q: Any  # under N(0, 1) (nodes, 1), which is Q unless records are replaced
 
     def place(self, loss: float) -> Any:
         """x of a loss (phases,), estimated."""
@@ -178,15 +177,13 @@ class _Law(NamedTuple):
 
 def _law(of: Any, replaces: bool, last: float, nodes: int) -> _Law:
     number, mean = of.number[:, 0], np.max(of.mean, (0, 1))[:, 0]
-    first = FIRST - BEHIND * np.max(mean) if replaces else FIRST
-    spacing = (last - first) / (nodes - 1.0)
-    x = first + spacing * np.arange(1.0 * nodes)[:, None]
+    spacing = (last - FIRST) / (nodes - 1.0)
+    x = FIRST + spacing * np.arange(1.0 * nodes)[:, None]
     at = (x + 0.0 * number)[:, :, None]
     ahead = loss_on_axis(of, at)[:, :, 0]
     behind = loss_on_axis(of, -at)[:, :, 0] if replaces else 0.0 * ahead
-    log_mass = np.log(spacing) - LOG_SQRT_2PI - 0.5 * x * x
-    masses = log_mass + ahead, log_mass + behind
-    return _Law(of, replaces, number, mean, x, spacing, ahead - behind, *masses)
+    log_q = np.log(spacing) - LOG_SQRT_2PI - 0.5 * x * x
+    return _Law(of, replaces, number, mean, x, spacing, ahead - behind, log_q + ahead, log_q)
 
 
 class _Plan(NamedTuple):
@@ -215,11 +212,10 @@ def _least(x: Any, axis: int | None = None) -> Any:
 
 
 def _log_sum(log_mass: Any, rise: Any) -> Any:
-    """log of sum e^(log_mass + rise) (tilts, phases); infinite if mass at an end matters."""
+    """log of sum e^(log_mass + rise) (tilts, phases); infinite where the last node still counts."""
     exponent = log_mass + rise
     falls = exponent[:, -1] < np.max(exponent, 1) - FALLEN
-    begins = (exponent[:, 0] < NO_MASS) & (exponent[:, 0] <= exponent[:, 1])
-    return np.where(falls & begins, logsumexp(exponent, axis=1), np.inf)
+    return np.where(falls, logsumexp(exponent, axis=1), np.inf)
 
 
 def _log_moment(log_mass: Any, log_missing: Any, rise: Any) -> Any:
@@ -255,7 +251,7 @@ def _planned(wide: _Law, epsilon: float, plan: tuple[float, float, float, int]) 
     # c' is placed where the mass above it is far below delta.
     top = np.maximum(most if wide.replaces else np.minimum(top, most), c + 2.0 * w)
     last = float(np.max(top + 11.0 * w))
-    nodes = int((last - float(wide.x[0, 0])) / (SPACING * np.min(w))) + 2
+    nodes = int((last - FIRST) / (SPACING * np.min(w))) + 2
     if nodes > MOST_NODES:
         return None
     law = _law(wide.of, wide.replaces, last, nodes)
@@ -278,14 +274,17 @@ def _planned(wide: _Law, epsilon: float, plan: tuple[float, float, float, int]) 
     slack = 1e-9 * (1.0 + np.sum(n * np.abs(log_a), 1))
     none = powers - entropy + slack
     some = none + _log_rest(n, log_d - log_a) + 1e-9
-    # Under Q at tilts -s: P's at -1 - s.
-    rest = law.log_q + high_c - rise
-    beyond = special.log_ndtr(-x[-1]) - rise[:, -1]  # upper bound if replaced
-    rest = np.logaddexp(logsumexp(rest, axis=1), beyond)
-    kept = _log_moment(law.log_q + high, p_far[1], -rise)
-    put = np.sum(n * kept, 1) - entropy + _log_rest(n, rest - kept)
-    put = put + 1e-9 * (1.0 + np.sum(n * np.abs(kept), 1))
     far = tuple(_log_some(n, v) for v in p_far)
+    if law.replaces:
+        put = np.full_like(t, far[1])
+    else:
+        # Under Q at tilts -s: P's at -1 - s.
+        rest = law.log_q + high_c - rise
+        beyond = special.log_ndtr(-x[-1]) - rise[:, -1]
+        rest = np.logaddexp(logsumexp(rest, axis=1), beyond)
+        kept = _log_moment(law.log_q + high, p_far[1], -rise)
+        put = np.sum(n * kept, 1) - entropy + _log_rest(n, rest - kept)
+        put = put + 1e-9 * (1.0 + np.sum(n * np.abs(kept), 1))
     slopes = np.gradient(law.loss, law.spacing, axis=0)
     slope = [np.interp(place, x[:, 0], row) for place, row in zip(c, slopes.T, strict=True)]
     grown = np.max((HEIGHT * law.spacing) ** 2 * (0.5 + 1.0 / w**2))
@@ -379,15 +378,15 @@ def _weights(plan: _Plan) -> _Weights:
     parts = np.exp(log_p - log_a) * low, np.exp(log_p - log_d) * between
     sizes = [np.abs(part) for part in parts]
     ends = [_beyond(s[-2], s[-1]) for s in sizes]
-    rise, growth = _growth(plan)
-    above = np.where(rise > y, growth - 2.0 * np.pi * (rise - y) / dx, np.inf)
+    rise = _heights(law)
+    above = np.where(rise > y, _log_growth(plan, rise) - 2.0 * np.pi * (rise - y) / dx, np.inf)
     missed = 4.0 * (np.exp(np.min(above, 0)) + np.exp(-2.0 * np.pi * y / dx))
     of_a = ends[0] + missed * (1.0 + np.exp(-log_a))
     of_d = ends[1] + _beyond(sizes[1][1], sizes[1][0]) + missed
     largest = np.max(np.abs(log_p) + theta * np.abs(behind), 0) + np.abs(log_d) + np.abs(log_a)
     rounded = EXACT + ULP * (4.0 * largest + 3.0 * x.size + 64.0)
     below = np.abs(law.loss[0]) + (np.pi + 2.0 * law.mean if law.replaces else 0.0)
-    outside = BELOW * np.exp(0.5 * y * y) * below
+    outside = BELOW * np.exp(_log_growth(plan, y) - log_a) * below
     return _Weights(loss, size, parts, rounded, (of_a, of_d), outside)
 
 
@@ -396,13 +395,17 @@ def _strip(law: _Law) -> float:
     return 0.95 * min(np.min(law.of.strip), np.pi / np.max(law.mean))
 
 
-def _growth(plan: _Plan) -> tuple[Any, Any]:
-    """Some heights (heights, 1), and log G there (heights, phases)."""
-    rise = _strip(plan.law) * np.exp2(np.arange(-4.0, 1.0))[:, None]
+def _heights(law: _Law) -> Any:
+    """Some heights within the strip (heights, 1)."""
+    return _strip(law) * np.exp2(np.arange(-4.0, 1.0))[:, None]
+
+
+def _log_growth(plan: _Plan, rise: Any) -> Any:
+    """log G at heights (..., phases)."""
     grown = rise**2 * (0.5 + 1.0 / plan.places[2] ** 2)
     if plan.law.replaces:
         grown = grown - plan.tilts[plan.theta] * np.log(np.cos(0.5 * plan.law.mean * rise))
-    return rise, grown
+    return grown
 
 
 def _summed(plan: _Plan, on: _Weights, j: int, t: Any) -> tuple[Any, ...]:
@@ -451,7 +454,8 @@ def _line(plan: _Plan, epsilon: float) -> _Line:
     log_scale = float(np.sum(n * log_a) - theta * epsilon)
     # The remainder beyond the last point.
     end, log_bar = t[-1], np.inf
-    for up, log_growth in zip(*_growth(plan), strict=True):
+    rise = _heights(law)
+    for up, log_growth in zip(rise, _log_growth(plan, rise), strict=True):
         ahead, behind = _ratios_above(law, float(up[0]))
         fall = plan.masses[1] + theta * law.loss - end * np.imag(ahead - behind)
         log_bar = np.fmin(log_bar, np.log(2.0) + log_growth + logsumexp(fall, axis=0))
