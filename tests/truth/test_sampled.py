@@ -210,7 +210,7 @@ def test_the_worse_direction_of_every_run():
     epsilon = np.asarray(both.epsilon(delta))
     np.testing.assert_allclose(epsilon, np.maximum(add.epsilon(delta), remove.epsilon(delta)), 1e-9)
     found, each = both.log_delta(epsilon), [x.log_delta(epsilon) for x in (add, remove)]
-    np.testing.assert_allclose(found, np.maximum(*each), rtol=1e-9)
+    np.testing.assert_allclose(found, np.maximum(each[0], each[1]), rtol=1e-9)
     # Of two brackets, each within 1e-6.
     gap = np.asarray(found) - np.log(delta)
     assert np.all((gap <= 3e-6) & (gap > -1e-5))

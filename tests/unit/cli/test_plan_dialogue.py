@@ -75,6 +75,7 @@ def test_a_first_plan_is_made_of_answers(run, tmp_path, monkeypatch):
         done = run(*command)
         assert done.exit_code == 0, done.output
     ledger = dp.Ledger(str(made.ledger))
+    assert isinstance(ledger.budget, dp.ZCDP)
     assert 0.999e-8 < ledger.budget.delta(2.0) <= 1e-8
     assert ledger.would_fit(dp.ZCDP(0.0, float(made.guarantee.exact.rho)), 2)
     again = run(*asked)

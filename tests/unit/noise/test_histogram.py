@@ -116,6 +116,13 @@ def test_draws_hit_the_ends_of_every_cell(monkeypatch, unit):
     np.testing.assert_array_equal(draws, [-2, -2, 0, 0, 1, 1])
 
 
+def test_a_pair_that_is_kept_holds_nothing_of_a_trace():
+    histogram = dp.DiscreteHistogram([5.0, 3.0, 2.0, 1.0])
+    with jax.checking_leaks():
+        traced = jax.jit(lambda epsilon: dp.Mechanism(histogram, 2.0).delta(epsilon))(0.5)
+    assert traced == pytest.approx(float(dp.Mechanism(histogram, 2.0).delta(0.5)), rel=1e-12)
+
+
 def test_compositions_bound_every_sequence_of_shifts():
     """Against all pairs of shifts, atom by atom: releases may move by different amounts."""
     noise = dp.Histogram(0.5, np.array(ODD, float), 0.1)
