@@ -200,6 +200,6 @@ def test_mechanisms_under_a_gaussian_budget():
     assert not full.would_fit(dp.Mechanism(dp.Gaussian(1e9), 1.0))
     with pytest.raises(ValueError, match=r"item must have a mu .* OffsetGaussian has neither"):
         running.spend(dp.Mechanism(dp.OffsetGaussian(1.0, 1.0), 0.1))
-    with pytest.raises(TypeError, match="ZCDP implies no GDP"):
+    with pytest.raises(TypeError, match="ZCDP does not convert to a GDP"):
         running.spend(dp.ZCDP(0.0, 0.1))
     assert len(running.steps) == 3
