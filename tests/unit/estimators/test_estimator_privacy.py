@@ -37,7 +37,7 @@ def test_values_beyond_the_bounds_are_clipped_and_counted():
     assert set(vars(wild)) - set(wild.get_params()) == {
         "coef_", "intercept_", "n_iter_", "n_features_in_", "plan_", "guarantee_",
         "privacy_text_", "_fitted_relation", "feature_range_", "solver_", "moments_",
-        "coef_covariance_", "coef_interval_", "intercept_interval_", "_units",
+        "coef_covariance_", "coef_interval_", "intercept_interval_", "_units", "_level",
     }  # fmt: skip
 
 
