@@ -113,7 +113,8 @@ class DominatingPair(abc.ABC):
     def renyi(self, order: ArrayLike) -> Reals:
         """The Renyi divergence of P from Q of an order >= 1; the largest loss at infinity.
 
-        By default from the nodes of the law, and the largest loss where they do not resolve it or
+        It must be infinite at every order above 1 where a loss can be infinite, since bounds on
+        delta follow from it. By default from the nodes of the law, and the largest loss where they do not resolve it or
         losses have no bound.
         """
         largest = self.support().largest
