@@ -114,8 +114,8 @@ class DominatingPair(abc.ABC):
         """The Renyi divergence of P from Q of an order >= 1; the largest loss at infinity.
 
         It must be infinite at every order above 1 where a loss can be infinite, since bounds on
-        delta follow from it. By default from the nodes of the law, and the largest loss where they do not resolve it or
-        losses have no bound.
+        delta follow from it. By default it comes from the nodes of the law, or is the largest loss
+        where they do not resolve it or losses have no bound.
         """
         largest = self.support().largest
         return renyi_of_law(self, order, lambda order: largest + 0.0 * order)
