@@ -34,7 +34,8 @@ def test_the_worse_direction_counts_by_default(epsilon):
         truths = dict.fromkeys(BOTH, max(removed, added)) | {"remove": removed, "add": added}
         for relation, truth in truths.items():
             found = float((number * of(relation)).delta(epsilon))
-            assert truth <= found <= truth * (1 + 1e-9) + 1e-300, relation
+            # A contour answers two releases, with a stated error of 5e-8.
+            assert truth <= found <= truth * (1 + 1e-7) + 1e-300, relation
     assert dp.PrivacyLoss.from_pmf(LOSSES, P, Q).relation == "add_remove"
 
 
