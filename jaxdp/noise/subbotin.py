@@ -354,7 +354,7 @@ def loss_threshold(shift: Reals, epsilon: Reals, power: Reals) -> Threshold:
 
 @loss_threshold.defjvp
 def _loss_threshold_jvp(primals, tangents):
-    """By the implicit function theorem; A and B have the slopes psi(u) = u^(p-1) and psi(v)."""
+    """The derivative, by the implicit function theorem; A and B have the slopes psi(u) = u^(p-1) and psi(v)."""
     _, epsilon, power = primals
     out = loss_threshold(*primals)
     a, log_a, growth, side = out
