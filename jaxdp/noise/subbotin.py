@@ -354,7 +354,10 @@ def loss_threshold(shift: Reals, epsilon: Reals, power: Reals) -> Threshold:
 
 @loss_threshold.defjvp
 def _loss_threshold_jvp(primals, tangents):
-    """The derivative, by the implicit function theorem; A and B have the slopes psi(u) = u^(p-1) and psi(v)."""
+    """Derivative of the threshold by the implicit function theorem.
+
+    A has the slope psi(u) = u^(p - 1), and B has psi(v).
+    """
     _, epsilon, power = primals
     out = loss_threshold(*primals)
     a, log_a, growth, side = out
